@@ -54,7 +54,7 @@ pub enum Command {
         /// The mqtt.client_id of that member
         #[arg(long, value_parser = |id: &str| milepost_config::client_id(id.to_owned()))]
         client_id: String,
-        /// Unsubscribe it even if no member of shutdown.peers is known to stay
+        /// Unsubscribe that member even if no member of shutdown.peers is known to stay
         #[arg(long)]
         leave: bool,
         /// Stop after this time

@@ -93,7 +93,7 @@ impl<S: Sink> State<S> {
                 );
             }
             DeliveryCommand::Attempt { batch, piece, attempt } => {
-                self.attempt(batch, &piece, attempt)
+                self.start_attempt(batch, &piece, attempt)
             }
             DeliveryCommand::Abort(batch) => {
                 if let Some(attempt) =
@@ -112,7 +112,10 @@ impl<S: Sink> State<S> {
                 let spool = self.spool();
                 self.on_disk(batch, move || {
                     if let Err(error) = spool.remove(&file) {
-                        tracing::warn!(%file, %error, "the file of a replayed batch cannot be removed");
+                        tracing::warn!(
+                            %file, %error,
+                            "the file of a replayed batch cannot be removed"
+                        );
                     }
                     Outcome::Removed
                 });
@@ -144,13 +147,13 @@ impl<S: Sink> State<S> {
         );
     }
 
-    /// Returns the rows of a piece; `None` if the insert cannot be split.
+    /// Returns the rows of a piece; `None` if the batch is unknown, or its insert cannot be split.
     fn piece(&self, batch: BatchId, Piece { insert, rows }: &Piece) -> Option<Insert> {
         self.batches.get(&batch)?.inserts.get(*insert)?.part(rows.clone())
     }
 
     /// Starts one attempt to insert a piece, without the rows of erased drivers.
-    fn attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
+    fn start_attempt(&mut self, batch: BatchId, piece: &Piece, attempt: Attempt) {
         let began = Instant::now();
         let rows = self.piece(batch, piece);
         let prepared = prepare(rows, attempt, &self.executor.erased.borrow(), now_with_suspends());
@@ -183,6 +186,7 @@ impl<S: Sink> State<S> {
         });
     }
 
+    /// Writes a batch to a spool file.
     fn store(&mut self, batch: BatchId) {
         let (spool, batch_state) = (
             self.spool(),
@@ -195,8 +199,10 @@ impl<S: Sink> State<S> {
         });
     }
 
+    /// Writes one row to a file in quarantine, unless the driver of the row is erased.
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
-        let row = self.piece(batch, piece).expect("a row is quarantined after an attempt");
+        let row =
+            self.piece(batch, piece).expect("delivery quarantines only rows of an encoded batch");
         let settled = outcome_instead_of_quarantine(&row, self.executor.erased.borrow().erased());
         if let Some(outcome) = settled {
             return self.report_when_done(batch, async { outcome });
@@ -227,6 +233,7 @@ impl<S: Sink> State<S> {
         });
     }
 
+    /// Adds the inserts of a file that a task has read. Panics if the task panicked.
     fn task_ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}
@@ -254,6 +261,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
+/// Runs disk work on a thread for blocking work, and returns its result.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     spawn_blocking(work).await.expect("disk work neither panics nor is cancelled")
 }
@@ -297,7 +305,7 @@ mod tests {
     /// The test's ends of the executor's channels.
     struct ChannelEnds {
         reports: mpsc::Receiver<Report>,
-        list: watch::Sender<ErasedSnapshot>,
+        erased: watch::Sender<ErasedSnapshot>,
     }
 
     fn snapshot(erased: &[&str]) -> ErasedSnapshot {
@@ -318,19 +326,19 @@ mod tests {
     }
 
     fn new_state() -> (State<NullSink>, ChannelEnds) {
-        let ((report_sender, reports), (list, erased)) =
-            (mpsc::channel(1), watch::channel(snapshot(&[])));
+        let (report_sender, reports) = mpsc::channel(1);
+        let (erased_sender, erased) = watch::channel(snapshot(&[]));
         let (sink, database) = (Arc::new(NullSink), "fleet".to_owned());
         let executor = Executor { sink, spool: None, database, erased, reports: report_sender };
         let state = State { executor, batches: HashMap::new(), tasks: JoinSet::new() };
-        (state, ChannelEnds { reports, list })
+        (state, ChannelEnds { reports, erased: erased_sender })
     }
 
     #[tokio::test]
     async fn insert_of_only_erased_drivers_is_not_sent() {
-        let (mut state, ChannelEnds { mut reports, list }) = new_state();
+        let (mut state, ChannelEnds { mut reports, erased }) = new_state();
         state.execute(DeliveryCommand::Encode(batch_of_d1()));
-        list.send_replace(snapshot(&["d1"]));
+        erased.send_replace(snapshot(&["d1"]));
         let attempt = Attempt { token: String::new(), timeout: Duration::from_secs(1) };
         state.execute(DeliveryCommand::Attempt {
             batch: 0,
@@ -345,13 +353,13 @@ mod tests {
     /// file.
     #[tokio::test]
     async fn batch_holds_its_erased_list_until_it_is_forgotten() {
-        let (mut state, ChannelEnds { reports: _reports, list }) = new_state();
-        let old_list = Arc::downgrade(list.borrow().erased());
-        let batch = Batch { erased: Arc::clone(list.borrow().erased()), ..Batch::default() };
-        list.send_replace(snapshot(&["d1"]));
+        let (mut state, ChannelEnds { reports: _reports, erased }) = new_state();
+        let old_list = Arc::downgrade(erased.borrow().erased());
+        let batch = Batch { erased: Arc::clone(erased.borrow().erased()), ..Batch::default() };
+        erased.send_replace(snapshot(&["d1"]));
         state.execute(DeliveryCommand::Encode(batch));
         assert!(old_list.upgrade().is_some(), "a waiting batch may still have rows of d1");
         state.execute(DeliveryCommand::Forget(0));
-        assert!(old_list.upgrade().is_none());
+        assert!(old_list.upgrade().is_none(), "a forgotten batch must release its list");
     }
 }

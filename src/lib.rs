@@ -2,8 +2,8 @@
 //! message only when its rows are durable.
 //!
 //! ```text
-//! broker ─▶ mqtt::transport ─▶ milepost_core::consumer ─▶ executor ─▶ milepost_clickhouse | milepost_spool
-//!                ▲                    ▲                       │
+//! broker ─▶ mqtt::transport ─▶ milepost_core::consumer ─▶ executor ─▶ milepost_clickhouse
+//!                ▲                    ▲                       │       or milepost_spool
 //!                └────── PUBACK ──────┴────── reports ────────┘
 //! ```
 //!

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let matches = match cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => {
+            // The texts of --help and --version are errors, too: clap prints them to stdout.
             let _ = error.print();
             return if error.use_stderr() { BAD_USAGE.into() } else { ExitCode::SUCCESS };
         }
@@ -33,9 +34,9 @@ fn main() -> ExitCode {
 }
 
 fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
-    let variable = std::env::var_os("MILEPOST_CONFIG").filter(|path| !path.is_empty());
+    let path_in_env = std::env::var_os("MILEPOST_CONFIG").filter(|path| !path.is_empty());
     let path = matches.get_one::<PathBuf>("config").cloned();
-    let path = path.or_else(|| variable.map(PathBuf::from));
+    let path = path.or_else(|| path_in_env.map(PathBuf::from));
     let config = as_bad_usage(Config::load(path.as_deref()))?;
     if let Some((companion, matches)) = cli::companion(matches) {
         return (companion.run)(matches, config);

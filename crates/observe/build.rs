@@ -10,25 +10,26 @@ use std::process::Command;
 fn main() {
     println!("cargo:rerun-if-env-changed=MILEPOST_COMMIT");
     println!("cargo:rerun-if-env-changed=SOURCE_DATE_EPOCH");
-    let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
-    let optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let (commit, committed) = match set("MILEPOST_COMMIT") {
+    let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
+    let is_optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let (commit, commit_seconds) = match variable("MILEPOST_COMMIT") {
         Some(commit) => (commit, None),
-        None if optimised => commit_of_git().unwrap_or_default(),
+        None if is_optimised => commit_of_git().unwrap_or_default(),
         None => <_>::default(),
     };
-    let epoch = set("SOURCE_DATE_EPOCH").or(committed).and_then(|seconds| seconds.parse().ok());
-    let date = epoch.map(date).unwrap_or_default();
-    let known: Vec<&str> = [&*commit, &*date].into_iter().filter(|part| !part.is_empty()).collect();
-    let details = if known.is_empty() { "development build".to_owned() } else { known.join(", ") };
+    let unix_seconds = variable("SOURCE_DATE_EPOCH").or(commit_seconds);
+    let unix_seconds = unix_seconds.and_then(|seconds| seconds.parse().ok());
+    let date = unix_seconds.map(date).unwrap_or_default();
+    let parts: Vec<&str> = [&*commit, &*date].into_iter().filter(|part| !part.is_empty()).collect();
+    let details = if parts.is_empty() { "development build".to_owned() } else { parts.join(", ") };
     let version = env::var("CARGO_PKG_VERSION").expect("set by cargo");
     println!("cargo:rustc-env=MILEPOST_BUILD={version} ({details})");
     println!("cargo:rustc-env=MILEPOST_BUILD_COMMIT={commit}");
     println!("cargo:rustc-env=MILEPOST_BUILD_DATE={date}");
 }
 
-/// Returns the checked-out commit, with `+` if tracked files differ from it, and its time. `None`
-/// outside a clone of milepost.
+/// Returns the checked-out commit, with `+` if tracked files differ from it, and the commit's time
+/// in Unix seconds. `None` outside a clone of milepost.
 fn commit_of_git() -> Option<(String, Option<String>)> {
     let git = |arguments: &[&str]| {
         let done = Command::new("git")
@@ -42,7 +43,7 @@ fn commit_of_git() -> Option<(String, Option<String>)> {
     if git(&["rev-parse", "--show-prefix"])? != "crates/observe/" {
         return None;
     }
-    // Rebuild when HEAD changes: its log grows with every commit, checkout and rebase.
+    // Rebuild when HEAD changes: the log of HEAD grows with every commit, checkout and rebase.
     let head = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     for path in ["../../src", "..", "../../Cargo.lock", "../../Cargo.toml", &head] {
         println!("cargo:rerun-if-changed={path}");
@@ -52,9 +53,9 @@ fn commit_of_git() -> Option<(String, Option<String>)> {
     Some((commit + if changed { "+" } else { "" }, git(&["show", "--no-patch", "--format=%ct"])))
 }
 
-/// Returns the day in UTC as `YYYY-MM-DD` (Howard Hinnant's civil_from_days).
-fn date(epoch: u64) -> String {
-    let days = epoch / 86_400 + 719_468;
+/// Returns the day of a Unix time in UTC, as `YYYY-MM-DD` (Howard Hinnant's civil_from_days).
+fn date(unix_seconds: u64) -> String {
+    let days = unix_seconds / 86_400 + 719_468; // since 0000-03-01
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era =
         (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -2,9 +2,9 @@
 //! waits between two rounds.
 //!
 //! Guarantee: read and write buffers are dropped with their connection ([`Transport`]). So no
-//! acknowledgement of an old connection is sent on a new one, and no message of an old one reaches
-//! the consumer later. This thread blocks for at most a [`ReadDelay`], touches no disk, and buffers
-//! a bounded amount: acknowledgements wait in the session until the broker reads them.
+//! acknowledgement of an old connection is sent on a new one, and no message of an old connection
+//! reaches the consumer later. This thread blocks for at most a [`ReadDelay`], touches no disk, and
+//! buffers a bounded amount: acknowledgements wait in the session until the broker reads them.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -52,6 +52,7 @@ const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Key of the consumer's reasons and heartbeats in [`Health`].
 pub(crate) const HEALTH_KEY: &str = "consumer";
 
+/// The event loop's settings, and its channels to the other tasks.
 #[derive(Debug)]
 pub(crate) struct Wiring {
     pub mqtt: config::Mqtt,
@@ -64,7 +65,7 @@ pub(crate) struct Wiring {
     pub reports: mpsc::Receiver<Report>,
     /// ClickHouse's state, from the watcher.
     pub server: watch::Receiver<ServerStatus>,
-    /// Asks the watcher to query ClickHouse sooner than at its next interval.
+    /// Requests that the watcher query ClickHouse sooner than at its next interval.
     pub watcher_request: watch::Sender<WatcherRequest>,
     /// `Some` once the process shuts down.
     pub leave: watch::Receiver<Option<Leave>>,
@@ -120,7 +121,7 @@ impl EventLoop {
         consumer.set_erased(Arc::clone(wiring.erased.borrow().erased()));
         let shared = Shared::new(wiring.mqtt.clone());
         let delay = ReadDelay::new(wiring.mqtt.qos);
-        let (_, nodes) = watch::channel(Vec::new());
+        let (_, nodes) = watch::channel(Vec::new()); // until `prepare` resolves the names
         Self {
             nodes,
             resolver: None,
@@ -137,12 +138,12 @@ impl EventLoop {
     async fn run(mut self) -> ConsumerTotals {
         self.prepare().await;
         self.drain_channels();
-        let mut reads = 0;
+        let mut consecutive_reads = 0;
         loop {
-            let read = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
-            reads = if read { reads + 1 } else { 0 };
+            let has_read = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
+            consecutive_reads = if has_read { consecutive_reads + 1 } else { 0 };
             // Read on while a socket has data, so that a batch gets the rows of many reads.
-            if read && reads < CONSECUTIVE_READS_MAX {
+            if has_read && consecutive_reads < CONSECUTIVE_READS_MAX {
                 self.advance().await;
                 continue;
             }
@@ -152,8 +153,8 @@ impl EventLoop {
             if self.may_stop() {
                 break;
             }
-            if read {
-                reads = 0;
+            if has_read {
+                consecutive_reads = 0;
                 yield_now().await; // lets tokio poll the other sockets for readiness
                 continue;
             }
@@ -245,8 +246,12 @@ impl EventLoop {
     /// Sleeps for one [`ReadDelay`] if data has arrived, so that the next round reads a few hundred
     /// messages at once.
     fn sleep_for_read_delay(&mut self) {
-        let received =
-            self.state.transports.iter_mut().map(Transport::take_bytes).filter(|bytes| *bytes > 0);
+        let received = self
+            .state
+            .transports
+            .iter_mut()
+            .map(Transport::take_bytes_read)
+            .filter(|bytes| *bytes > 0);
         let (bytes, connections) =
             received.fold((0, 0), |(sum, count), bytes| (sum + bytes, count + 1));
         if bytes == 0 {
@@ -268,8 +273,9 @@ impl EventLoop {
     /// Waits for data, a report, a change or a deadline.
     async fn wait(&mut self) {
         let now = Instant::now();
-        let health = self.health_update_pending.then_some(self.next_health_update);
-        let until = self.deadline(now).into_iter().chain(health).fold(now + WAIT_MAX, Instant::min);
+        let health_update_at = self.health_update_pending.then_some(self.next_health_update);
+        let deadlines = self.deadline(now).into_iter().chain(health_update_at);
+        let until = deadlines.fold(now + WAIT_MAX, Instant::min);
         let Self { wiring, state, nodes, .. } = self;
         let report = tokio::select! {
             biased;
@@ -292,6 +298,7 @@ impl EventLoop {
     }
 
     /// Returns whether the consumer has ended, and a running replay has ended or is overdue.
+    /// Records when the consumer ended.
     fn may_stop(&mut self) -> bool {
         let now = Instant::now();
         if !self.state.consumer.has_ended() {

@@ -22,21 +22,23 @@ pub(super) fn log_if_auto_cannot_work(config: &Config) {
     let Shutdown { leave, peers, .. } = &config.shutdown;
     match leave {
         LeaveGroup::Auto if peers.is_empty() => info!(
-            "shutdown.leave = \"auto\" needs shutdown.peers, which is not set: a shutdown keeps the session, as with shutdown.leave = false"
+            "shutdown.leave = \"auto\" needs shutdown.peers, which is not set: a shutdown keeps \
+             the session, as with shutdown.leave = false"
         ),
         LeaveGroup::Auto
-            if config.http.listen.ip().is_loopback() && peers.iter().any(is_elsewhere) =>
+            if config.http.listen.ip().is_loopback() && peers.iter().any(is_on_another_machine) =>
         {
             warn!(
                 listen = %config.http.listen,
-                "shutdown.peers are on other machines and cannot reach http.listen: set http.listen to an address that they can reach"
+                "shutdown.peers are on other machines and cannot reach http.listen: \
+                 set http.listen to an address that they can reach"
             )
         }
         LeaveGroup::Auto | LeaveGroup::Always | LeaveGroup::Never => {}
     }
 }
 
-fn is_elsewhere(peer: &Peer) -> bool {
+fn is_on_another_machine(peer: &Peer) -> bool {
     match peer.host.parse::<IpAddr>() {
         Ok(address) => !address.is_loopback(),
         Err(_) => peer.host != "localhost",
@@ -73,8 +75,9 @@ pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool)
     };
     if uncertain {
         warn!(
-            "shutdown.leave = {why}. The broker queues this member's share until mqtt.session_expiry: start this process again before that, or \
-             run `milepost drain --client-id {}`",
+            "shutdown.leave = {why}. The broker queues this member's share until \
+             mqtt.session_expiry: start this process again before that, or run \
+             `milepost drain --client-id {}`",
             config.mqtt.client_id
         );
     } else {

@@ -2,7 +2,7 @@
 //!
 //! A member resolves `shutdown.peers` and counts their addresses; it contacts no peer. So the cost
 //! grows with the number of members, not with its square. An address at which no process runs
-//! counts too. It makes a batch wait longer than necessary, but at most `batch.members_age_max`.
+//! counts too: a batch then waits longer than necessary, but at most `batch.members_age_max`.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,25 +21,25 @@ const RESOLVE_EVERY: Duration = Duration::from_secs(15);
 /// Publishes the number of members at once and whenever it changes. Returns once no receiver is
 /// left.
 pub(super) async fn count(peers: Vec<Peer>, members: watch::Sender<u32>) {
-    let mut known = vec![BTreeSet::new(); peers.len()];
+    let mut addresses = vec![BTreeSet::new(); peers.len()];
     while !members.is_closed() {
-        resolve_all(&peers, &mut known).await;
-        let all: BTreeSet<_> = known.iter().flatten().collect();
-        let count = u32::try_from(all.len()).unwrap_or(u32::MAX).max(1);
+        resolve_all(&peers, &mut addresses).await;
+        let distinct: BTreeSet<_> = addresses.iter().flatten().collect();
+        let count = u32::try_from(distinct.len()).unwrap_or(u32::MAX).max(1);
         members.send_if_modified(|last| std::mem::replace(last, count) != count);
         sleep(RESOLVE_EVERY).await;
     }
 }
 
 /// Resolves all names at once. A name that cannot be resolved now keeps its last addresses.
-async fn resolve_all(peers: &[Peer], known: &mut [BTreeSet<SocketAddr>]) {
+async fn resolve_all(peers: &[Peer], addresses: &mut [BTreeSet<SocketAddr>]) {
     let mut lookups = JoinSet::new();
     for (index, Peer { host, port }) in peers.iter().cloned().enumerate() {
         lookups.spawn(async move { (index, resolve(&host, port).await) });
     }
-    while let Some(found) = lookups.join_next().await {
-        if let Ok((index, Ok(found))) = found {
-            known[index] = found.into_iter().collect();
+    while let Some(lookup) = lookups.join_next().await {
+        if let Ok((index, Ok(found))) = lookup {
+            addresses[index] = found.into_iter().collect();
         }
     }
 }
@@ -53,13 +53,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn duplicate_addresses_count_once_and_unresolved_names_keep_theirs() {
+    async fn duplicate_addresses_count_once_and_unresolved_names_stay_counted() {
         let peers = [peer("127.0.0.1", 1), peer("127.0.0.1", 1), peer("127.0.0.1", 2)];
         let peers: Vec<_> = peers.into_iter().chain([peer("no-such-host.invalid", 3)]).collect();
-        let mut known = vec![BTreeSet::new(); peers.len()];
-        known[3].insert("10.0.0.1:3".parse().unwrap());
-        resolve_all(&peers, &mut known).await;
-        assert_eq!(known.iter().flatten().collect::<BTreeSet<_>>().len(), 3);
+        let mut addresses = vec![BTreeSet::new(); peers.len()];
+        addresses[3].insert("10.0.0.1:3".parse().unwrap());
+        resolve_all(&peers, &mut addresses).await;
+        assert_eq!(addresses.iter().flatten().collect::<BTreeSet<_>>().len(), 3);
     }
 
     #[tokio::test(start_paused = true)]

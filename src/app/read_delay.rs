@@ -15,7 +15,9 @@ const TARGET_BYTES: usize = 32 * 1024;
 /// Bytes added to the target for each further connection: a round costs one system call per
 /// connection with data.
 const TARGET_BYTES_PER_EXTRA_CONNECTION: usize = 8 * 1024;
+/// Shortest delay between two rounds.
 const DELAY_MIN: Duration = Duration::from_millis(1);
+/// Longest delay between two rounds.
 const DELAY_MAX: Duration = Duration::from_millis(50);
 // The delay must be too short to be mistaken for a silence of the broker.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
@@ -29,6 +31,7 @@ const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
 /// soon, and then waits for PUBACKs until the delay ends.
 const WINDOW_MIN: usize = 1_024;
 
+/// The delay between two rounds, adapted to the rate of received bytes.
 #[derive(Debug)]
 pub(super) struct ReadDelay {
     delay: Duration,
@@ -54,15 +57,17 @@ impl ReadDelay {
         window: usize,
         is_replaying: bool,
     ) -> Duration {
-        let further = connections.saturating_sub(1);
-        let target = TARGET_BYTES + TARGET_BYTES_PER_EXTRA_CONNECTION * further;
+        let extra_connections = connections.saturating_sub(1);
+        let target = TARGET_BYTES + TARGET_BYTES_PER_EXTRA_CONNECTION * extra_connections;
         // The delay after which a round would have read the target, at the current rate.
         let fitting = self.delay.mul_f64(target as f64 / bytes.max(1) as f64);
         let max = match self.qos {
             _ if window < WINDOW_MIN => DELAY_MIN,
             _ if is_replaying => DELAY_MAX_REPLAYING,
             Qos::AtLeastOnce => DELAY_MAX,
-            Qos::AtMostOnce => DELAY_MAX.min(DELAY_MAX_QOS_0.mul_f64(1.0 + further as f64)),
+            Qos::AtMostOnce => {
+                DELAY_MAX.min(DELAY_MAX_QOS_0.mul_f64(1.0 + extra_connections as f64))
+            }
         };
         // A burst shortens the delay at once; a lull lengthens it step by step.
         self.delay = fitting.min(self.delay * 5 / 4).clamp(DELAY_MIN, max);
@@ -78,37 +83,42 @@ mod tests {
 
     /// Receives at this rate for 1,000 rounds. Returns the average bytes of a round, and the last
     /// delay.
-    fn settled(bytes_per_second: f64, window: usize) -> (f64, Duration) {
-        let (mut delay, mut wait) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
+    fn receive_at(bytes_per_second: f64, window: usize) -> (f64, Duration) {
+        let (mut read_delay, mut delay) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
         let (mut bytes, rounds) = (0.0, 1_000);
         for _ in 0..rounds {
-            let received = bytes_per_second * wait.as_secs_f64();
+            let received = bytes_per_second * delay.as_secs_f64();
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 reason = "small and positive"
             )]
-            let next = delay.next(received as usize, 1, window, false);
-            (bytes, wait) = (bytes + received, next);
+            let next = read_delay.next(received as usize, 1, window, false);
+            (bytes, delay) = (bytes + received, next);
         }
-        (bytes / f64::from(rounds), wait)
+        (bytes / f64::from(rounds), delay)
+    }
+
+    fn last_delay(bytes_per_second: f64, window: usize) -> Duration {
+        let (_, delay) = receive_at(bytes_per_second, window);
+        delay
     }
 
     #[test]
     fn each_round_reads_about_the_target() {
         for bytes_per_second in [2e6, 5e6, 2e7] {
-            let (bytes, _) = settled(bytes_per_second, LARGE_WINDOW);
+            let (bytes, _) = receive_at(bytes_per_second, LARGE_WINDOW);
             assert!(
                 (0.6..=1.1).contains(&(bytes / TARGET_BYTES as f64)),
-                "{bytes} at {bytes_per_second}"
+                "{bytes} bytes a round at {bytes_per_second} bytes/s"
             );
         }
     }
 
     #[test]
     fn delay_stays_between_its_minimum_and_maximum() {
-        assert_eq!(settled(100.0, LARGE_WINDOW).1, DELAY_MAX);
-        assert_eq!(settled(1e9, LARGE_WINDOW).1, DELAY_MIN);
+        assert_eq!(last_delay(100.0, LARGE_WINDOW), DELAY_MAX);
+        assert_eq!(last_delay(1e9, LARGE_WINDOW), DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtMostOnce);
         let longest = (0..100).map(|_| delay.next(0, 1, LARGE_WINDOW, false)).max();
         assert_eq!(longest, Some(DELAY_MAX_QOS_0));
@@ -123,30 +133,33 @@ mod tests {
 
     #[test]
     fn read_delay_grows_with_the_number_of_connections() {
-        for (qos, one, eight) in [
+        for (qos, delay_of_one, delay_of_eight) in [
             (Qos::AtLeastOnce, Duration::from_millis(8), Duration::from_millis(22)),
             (Qos::AtMostOnce, DELAY_MAX_QOS_0, Duration::from_millis(22)),
         ] {
-            for (connections, expected) in [(1, one), (8, eight)] {
-                let (mut delay, mut wait) = (ReadDelay::new(qos), DELAY_MIN);
+            for (connections, expected) in [(1, delay_of_one), (8, delay_of_eight)] {
+                let (mut read_delay, mut delay) = (ReadDelay::new(qos), DELAY_MIN);
                 for _ in 0..100 {
                     #[expect(
                         clippy::cast_possible_truncation,
                         clippy::cast_sign_loss,
                         reason = "small"
                     )]
-                    let received = (4e6 * wait.as_secs_f64()) as usize;
-                    wait = delay.next(received, connections, LARGE_WINDOW, false);
+                    let received = (4e6 * delay.as_secs_f64()) as usize;
+                    delay = read_delay.next(received, connections, LARGE_WINDOW, false);
                 }
-                let ratio = wait.as_secs_f64() / expected.as_secs_f64();
-                assert!((0.9..1.1).contains(&ratio), "{qos:?}, {connections}: {wait:?}");
+                let ratio = delay.as_secs_f64() / expected.as_secs_f64();
+                assert!(
+                    (0.9..1.1).contains(&ratio),
+                    "{qos:?}, {connections} connections: {delay:?}"
+                );
             }
         }
     }
 
     #[test]
     fn small_window_has_the_shortest_read_delay() {
-        assert_eq!(settled(100.0, 32).1, DELAY_MIN);
+        assert_eq!(last_delay(100.0, 32), DELAY_MIN);
         let mut delay = ReadDelay::new(Qos::AtLeastOnce);
         while delay.next(0, 1, LARGE_WINDOW, false) < DELAY_MAX {}
         assert_eq!(delay.next(0, 1, 32, false), DELAY_MIN, "the delay must shrink at once");

@@ -48,7 +48,7 @@ pub async fn run(
     let shared = SharedState::new(&config);
     let SharedState { metrics, health, member } = &shared;
     let spool_bytes_max = config.spool.as_ref().map_or(0, |spool| spool.bytes_max);
-    metrics.set_configured_limits(spool_bytes_max, full_batches(&config));
+    metrics.set_configured_limits(spool_bytes_max, rows_in_full_batches(&config));
     // Report the consumer as not ready from the start: a probe may arrive before the event loop's
     // thread runs.
     health.set(event_loop::HEALTH_KEY, vec!["consumer: starting".to_owned()]);
@@ -67,20 +67,30 @@ pub async fn run(
         () = signals.next() => return Ok(Outcome::Clean),
     };
     let started = start(&config, spool.clone(), inventory, &shared, &mut tasks)?;
-    let Started { mut watch, mut event_loop, leave, server } = started;
-    let mut preflight = JoinSet::new();
+    let Started { mut watcher_task, mut event_loop, leave, server } = started;
+    let mut running_startup_tasks = JoinSet::new();
     let context = StartupContext { config: config.clone(), server, metrics: Arc::clone(metrics) };
     for startup_task in startup_tasks {
-        preflight.spawn(startup_task(context.clone()));
+        running_startup_tasks.spawn(startup_task(context.clone()));
     }
 
     tokio::select! {
         () = signals.next() => {}
-        // The preflight tasks end by themselves once they have logged their findings.
-        Some(Err(died)) = preflight.join_next() => bail!("the preflight panicked: {died}"),
-        Some(ended) = tasks.join_next() => bail!("task `{}` ended unexpectedly", ended.context("a task panicked")?),
-        ended = &mut event_loop => bail!("the event loop ended unexpectedly: {:?}", ended.context("its thread panicked; see stderr")?),
-        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
+        // Startup tasks end by themselves once they have logged their findings.
+        Some(Err(panic)) = running_startup_tasks.join_next() => {
+            bail!("the preflight panicked: {panic}")
+        }
+        Some(ended) = tasks.join_next() => {
+            bail!("task `{}` ended unexpectedly", ended.context("a task panicked")?)
+        }
+        ended = &mut event_loop => {
+            let totals = ended.context("its thread panicked; see stderr")?;
+            bail!("the event loop ended unexpectedly: {totals:?}")
+        }
+        Some(ended) = watcher_task.join_next() => {
+            let error = ended.context("a task panicked")?.unwrap_err();
+            bail!("the watcher of ClickHouse ended unexpectedly: {error:#}")
+        }
     }
     let grace_ends = Instant::now() + config.shutdown.grace;
     member.set_leaving(); // before any peer is asked: peers must not count on this member
@@ -92,8 +102,8 @@ pub async fn run(
         () = signals.next() => Err("a second signal"),
     };
     let outcome = match totals {
-        Ok((totals, uncertain)) => flushed(&totals, uncertain),
-        Err(why) => unflushed(&metrics.totals(), why),
+        Ok((totals, uncertain)) => log_flushed(&totals, uncertain),
+        Err(why) => log_unflushed(&metrics.totals(), why),
     };
     log_ledger(&metrics.totals());
     Ok(if spool.is_some() && log_batches_left_in_spool(&config, &metrics.totals()) {
@@ -111,9 +121,9 @@ async fn leave_group(
     leave: &watch::Sender<Option<Leave>>,
     event_loop: &mut oneshot::Receiver<ConsumerTotals>,
 ) -> Result<(ConsumerTotals, bool)> {
-    let ours = shared.member.status(shared.metrics.is_subscribed(), 0);
-    let (decided, uncertain) = leaving::decide(config, ours).await;
-    leave.send_replace(Some(decided));
+    let own_status = shared.member.status(shared.metrics.is_subscribed(), 0);
+    let (decision, uncertain) = leaving::decide(config, own_status).await;
+    leave.send_replace(Some(decision));
     let totals = event_loop.await.context("the event loop's thread panicked; see stderr")?;
     Ok((totals, uncertain))
 }
@@ -134,9 +144,11 @@ impl SharedState {
 
 /// The running components of a consumer.
 pub(super) struct Started {
-    /// The watcher of ClickHouse.
-    pub(super) watch: JoinSet<Result<Infallible>>,
+    /// The watcher of ClickHouse: one task, which ends only with an error.
+    pub(super) watcher_task: JoinSet<Result<Infallible>>,
+    /// Receives the last totals when the event loop ends.
     pub(super) event_loop: oneshot::Receiver<ConsumerTotals>,
+    /// Stops the event loop.
     pub(super) leave: watch::Sender<Option<Leave>>,
     server: watch::Receiver<ServerStatus>,
 }
@@ -151,12 +163,12 @@ pub(super) fn start(
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
-    let watched = Arc::clone(&clickhouse);
-    metrics.watch_endpoints(move || watched.endpoints().into_iter().map(endpoint_use).collect());
+    let scraped = Arc::clone(&clickhouse);
+    metrics.watch_endpoints(move || scraped.endpoints().into_iter().map(endpoint_use).collect());
     let capacity = Delivery::commands_max(config.clickhouse.inserts_in_flight);
     let (commands, command_queue) = mpsc::channel(capacity);
     let (report_sender, reports) = mpsc::channel(capacity);
-    let (server, server_status) = watch::channel(schema::unknown());
+    let (server, server_status) = watch::channel(schema::initial_status());
     let (watcher_request, latest_request) = watch::channel(WatcherRequest::default());
     let (leave, leaving) = watch::channel(None);
     let (erased, erased_list) = watch::channel(ErasedSnapshot::default());
@@ -188,7 +200,7 @@ pub(super) fn start(
     };
     let event_loop = event_loop::spawn(wiring, consumer(config, inventory))
         .context("cannot start the event loop's thread")?;
-    let mut watch = JoinSet::new();
+    let mut watcher_task = JoinSet::new();
     let watcher = Watcher {
         clickhouse,
         server,
@@ -197,8 +209,8 @@ pub(super) fn start(
         request: latest_request,
         clock_tolerance: clock_tolerance(config),
     };
-    watch.spawn(watcher.run());
-    Ok(Started { watch, event_loop, leave, server: server_status })
+    watcher_task.spawn(watcher.run());
+    Ok(Started { watcher_task, event_loop, leave, server: server_status })
 }
 
 /// Converts the status of one endpoint to the form of the metrics.
@@ -212,8 +224,10 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     let (spool, inventory) =
         spawn_blocking(move || Spool::open(&settings.dir, settings.bytes_max)).await??;
     if !inventory.files.is_empty() {
-        let dir = spool.dir().display();
-        info!(%dir, batches = inventory.files.len(), "an earlier process left batches in the spool: replaying them");
+        info!(
+            dir = %spool.dir().display(), batches = inventory.files.len(),
+            "an earlier process left batches in the spool: replaying them"
+        );
     }
     Ok((Some(Arc::new(spool)), inventory))
 }
@@ -226,19 +240,19 @@ fn clock_tolerance(config: &Config) -> Duration {
 }
 
 /// Returns the number of rows that the batches in flight and the open batch hold when all are full.
-fn full_batches(config: &Config) -> usize {
+fn rows_in_full_batches(config: &Config) -> usize {
     (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max
 }
 
 /// Builds the consumer from the configuration.
 fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
     let seed = fastrand::u64(..);
-    let intake = intake::IntakeConfig {
+    let intake_config = intake::IntakeConfig {
         batch: config.batch.clone(),
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
     };
     let decoder = Decoder::new(&config.sources, config.decode.clone());
-    let settings = consumer::ConsumerConfig {
+    let consumer_config = consumer::ConsumerConfig {
         nodes: names(&config.mqtt.nodes),
         connections: config.mqtt.connections,
         session: events::SessionConfig {
@@ -247,14 +261,14 @@ fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
             session_expiry: config.mqtt.session_expiry,
             seed,
         },
-        window_wanted: full_batches(config),
+        window_wanted: rows_in_full_batches(config),
         qos: config.mqtt.qos,
         buffer_bytes_max: config.mqtt.buffer_bytes_max,
         members_age_max: config.members_age_max,
         clock_jump_max: clock_tolerance(config),
     };
     let delivery = Delivery::new(delivery(config), inventory);
-    Consumer::new(settings, Intake::new(intake, decoder), delivery)
+    Consumer::new(consumer_config, Intake::new(intake_config, decoder), delivery)
 }
 
 pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
@@ -295,7 +309,8 @@ fn log_batches_left_in_spool(config: &Config, totals: &ConsumerTotals) -> bool {
     if let Some(spool) = config.spool.as_ref().filter(|_| batches > 0) {
         warn!(
             dir = %spool.dir.display(), batches,
-            "batches left in the spool: start a process with this spool.dir, or run `milepost spool replay`"
+            "batches left in the spool: start a process with this spool.dir, or run \
+             `milepost spool replay`"
         );
     }
     batches > 0
@@ -303,10 +318,11 @@ fn log_batches_left_in_spool(config: &Config, totals: &ConsumerTotals) -> bool {
 
 /// Logs a shutdown that ended within the grace period, and returns its outcome. `uncertain`: see
 /// [`leaving::decide`].
-fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
+fn log_flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!(
-            "all positions are durable, but some messages are unacknowledged: the broker will redeliver them"
+            "all positions are durable, but some messages are unacknowledged: \
+             the broker will redeliver them"
         );
         return Outcome::DataLeft;
     }
@@ -315,7 +331,7 @@ fn flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
 }
 
 /// Logs the data that an interrupted shutdown leaves with the broker, and returns its outcome.
-fn unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
+fn log_unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
     let (positions, unacked_messages) = (totals.in_flight(), totals.sessions.unacked);
     if totals.still_subscribed {
         warn!(

@@ -29,7 +29,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the status before the first query.
-pub(super) fn unknown() -> ServerStatus {
+pub(super) fn initial_status() -> ServerStatus {
     ServerStatus {
         schema: tables::not_asked(),
         answers: Err(tables::NOT_ASKED.to_owned()),
@@ -39,11 +39,14 @@ pub(super) fn unknown() -> ServerStatus {
 
 pub(super) struct Watcher {
     pub(super) clickhouse: Arc<ClickHouse>,
+    /// ClickHouse's state, for the event loop.
     pub(super) server: watch::Sender<ServerStatus>,
-    /// Published before the tables are reported ready.
+    /// The list of erased drivers, published before the tables are reported ready.
     pub(super) erased: watch::Sender<ErasedSnapshot>,
     pub(super) member: Arc<Member>,
+    /// The event loop's requests to query ClickHouse sooner than at the next interval.
     pub(super) request: watch::Receiver<WatcherRequest>,
+    /// Largest difference between the clocks that is not a fault.
     pub(super) clock_tolerance: Duration,
 }
 
@@ -60,7 +63,8 @@ impl Watcher {
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
-        // The last round left an endpoint that refused it, and reported no status.
+        // Whether the last round switched to another endpoint after a refusal. Such a round reports
+        // no status.
         let mut has_switched_endpoint = false;
         // Time and endpoint of the last round that also queried the tables and the list.
         let mut last_full_round: Option<(Instant, usize)> = None;
@@ -70,9 +74,10 @@ impl Watcher {
             let endpoint = self.clickhouse.endpoint_in_use();
             let request = *self.request.borrow_and_update();
             let mut server = self.server.borrow().clone();
-            let before = server.schema.clone();
-            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin one if
-            // the full round would then be late: the list must not become too old.
+            let previous_schema = server.schema.clone();
+            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin such a
+            // round if the next full round would then be late, because the list must not become too
+            // old.
             let next_round_by = asked_at + CHECK_INTERVAL_UNREADY.max(ANSWER_TIMEOUT);
             let full_round_can_wait = last_full_round.is_some_and(|(at, queried)| {
                 queried == endpoint && next_round_by < at + CHECK_INTERVAL_READY
@@ -82,7 +87,7 @@ impl Watcher {
             if !only_clock {
                 last_full_round = Some((asked_at, endpoint));
             }
-            // Publish the clock at once: it must not wait for the tables.
+            // Publish the clock's result at once, because the query of the tables may take longer.
             let clock = async {
                 (server.answers, server.clock_fault) = (Ok(()), self.compare_clocks().await?);
                 server.clock_jumps = request.clock_jumps;
@@ -95,7 +100,7 @@ impl Watcher {
                 if only_clock {
                     return Ok(Ok(Verdict::from(Schema::Ready)));
                 }
-                Ok(self.tables(&before, &mut list).await)
+                Ok(self.tables(&previous_schema, &mut list).await)
             };
             let Verdict { schema, cause } = match tokio::try_join!(clock, tables) {
                 Ok(((), verdict)) => verdict?,
@@ -124,10 +129,13 @@ impl Watcher {
                 continue;
             }
             has_switched_endpoint = false;
-            // If the query got no answer, tables that were ready stay ready: if the server is down,
-            // the inserts fail and show it. But if the list is too old, report that, because every
-            // insert would be refused.
-            if before != Schema::Ready || list.is_old() || !matches!(schema, Schema::Unknown(_)) {
+            // Without an answer, tables that were ready count as ready: if the server is down, the
+            // inserts fail by themselves. But report a list that is too old, because every insert
+            // would be refused.
+            if previous_schema != Schema::Ready
+                || list.is_old()
+                || !matches!(schema, Schema::Unknown(_))
+            {
                 (server.schema, server.refusals) = (schema, request.refusals);
             }
             log.status(&server, Instant::now());
@@ -138,12 +146,13 @@ impl Watcher {
         }
     }
 
-    /// Checks the tables and reads the list of erased drivers. `before`: the tables' state after
-    /// the previous round.
-    async fn tables(&self, before: &Schema, list: &mut LastRead) -> Result<Verdict> {
-        let list_timeout = if *before == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
+    /// Checks the tables and reads the list of erased drivers. `previous_schema`: the tables'
+    /// state after the previous round.
+    async fn tables(&self, previous_schema: &Schema, list: &mut LastRead) -> Result<Verdict> {
+        let list_timeout =
+            if *previous_schema == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
         let (verdict, erased) = tokio::join!(
-            tables::judge(&self.clickhouse, before),
+            tables::judge(&self.clickhouse, previous_schema),
             timeout(list_timeout, self.clickhouse.erased())
         );
         let verdict = verdict?;
@@ -154,12 +163,12 @@ impl Watcher {
                 self.member.set_erased(self.erased.borrow().erased());
                 return Ok(verdict);
             }
-            Ok(Err(error)) => Verdict::refused(&error),
+            Ok(Err(error)) => Verdict::from_error(&error),
             Err(_) => Schema::Unknown(format!("no answer within {LIST_TIMEOUT:?}")).into(),
         };
         Ok(match verdict.schema {
             // While inserts run, the last list stays in force until it is too old.
-            Schema::Ready | Schema::Unknown(_) if *before == Schema::Ready => {
+            Schema::Ready | Schema::Unknown(_) if *previous_schema == Schema::Ready => {
                 let list_verdict = list.after_failed_read(list_failure);
                 let list_decides = verdict.schema == Schema::Ready || list.is_old();
                 if list_decides { list_verdict } else { verdict }
@@ -174,7 +183,10 @@ impl Watcher {
     fn publish(&self, read: &ErasedSnapshot) {
         let is_same = self.erased.borrow().erased().digest() == read.erased().digest();
         if !is_same {
-            info!(erased = ?read.erased(), "the list of erased drivers has changed: their rows are left out from now on");
+            info!(
+                erased = ?read.erased(),
+                "the list of erased drivers has changed: their rows are left out from now on"
+            );
         }
         self.erased.send_modify(|last| {
             let list = Arc::clone(if is_same { last.erased() } else { read.erased() });
@@ -182,8 +194,8 @@ impl Watcher {
         });
     }
 
-    /// Waits until the next query is due. A refused insert or a clock jump makes the query due at
-    /// once.
+    /// Waits until the next query is due. `answered`: the request that the last round has answered.
+    /// A further refused insert or clock jump makes the query due at once.
     async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, list_not_read: bool) {
         loop {
             let WatcherRequest { in_doubt, insert_is_slow, refusals, clock_jumps } =
@@ -208,29 +220,30 @@ impl Watcher {
         }
     }
 
-    /// Queries the server's clock. Returns the difference as a message if it is more than this
-    /// host tolerates, else `None`.
+    /// Queries the server's clock. Returns a message with the difference if it is more than
+    /// `clock_tolerance`, else `None`. Fails if the server refuses or does not answer.
     async fn compare_clocks(&self) -> Result<Option<String>, Verdict> {
-        let before = now_ms();
-        let theirs = match timeout(ANSWER_TIMEOUT, self.clickhouse.clock()).await {
-            Ok(Ok(theirs)) => theirs,
-            Ok(Err(error)) => return Err(Verdict::refused(&error)),
+        let queried_at_ms = now_ms();
+        let server_ms = match timeout(ANSWER_TIMEOUT, self.clickhouse.clock()).await {
+            Ok(Ok(server_ms)) => server_ms,
+            Ok(Err(error)) => return Err(Verdict::from_error(&error)),
             Err(_) => {
                 let why = format!("no answer to a query within {ANSWER_TIMEOUT:?}");
                 let (schema, cause) = (Schema::Unknown(why), Some(Cause::NoAnswer));
                 return Err(Verdict { schema, cause });
             }
         };
-        // The server read its clock between `before` and now, so a time in that range counts as
-        // equal, however long the answer took.
-        let difference_ms = theirs - theirs.max(before).min(now_ms());
+        // The server read its clock between `queried_at_ms` and now, so a time in that range counts
+        // as equal, however long the answer took.
+        let difference_ms = server_ms - server_ms.max(queried_at_ms).min(now_ms());
         let difference = Duration::from_millis(difference_ms.unsigned_abs());
         let is_off = difference > self.clock_tolerance;
         Ok(is_off.then(|| {
             let direction = if difference_ms >= 0 { "ahead of" } else { "behind" };
             format!(
-                "ClickHouse's clock is {difference:.0?} {direction} this host's, by more than decode.fix_future_max: no \
-                 message is accepted until the clocks agree; synchronize both hosts with NTP"
+                "ClickHouse's clock is {difference:.0?} {direction} this host's, by more than \
+                 decode.fix_future_max: no message is accepted until the clocks agree; synchronize \
+                 both hosts with NTP"
             )
         }))
     }
@@ -265,21 +278,22 @@ impl LastRead {
     }
 }
 
-/// Limits log lines that would repeat with every query.
+/// Limits log lines that would repeat with every query: only changes are logged, and the reason for
+/// waiting at intervals.
 struct Log {
     waiting: Throttle,
-    silent: bool,
-    has_clock_fault: bool,
-    ready: bool,
+    was_silent: bool,
+    had_clock_fault: bool,
+    was_ready: bool,
 }
 
 impl Log {
     fn new() -> Self {
         Self {
             waiting: Throttle::every(WAITING_LOGGED_EVERY),
-            silent: false,
-            has_clock_fault: false,
-            ready: false,
+            was_silent: false,
+            had_clock_fault: false,
+            was_ready: false,
         }
     }
 
@@ -287,26 +301,26 @@ impl Log {
         match &server.schema {
             Schema::Ready => {
                 self.waiting.reset();
-                if !std::mem::replace(&mut self.ready, true) {
+                if !std::mem::replace(&mut self.was_ready, true) {
                     info!("ClickHouse answers, and its tables match this version");
                 }
             }
             Schema::Unknown(why) | Schema::Refused(why) => {
-                self.ready = false;
+                self.was_ready = false;
                 if self.waiting.allow(now.into_std()) {
                     warn!(why, "waiting for ClickHouse");
                 }
             }
         }
-        let silent = server.schema == Schema::Ready && server.answers.is_err();
-        match (&server.answers, std::mem::replace(&mut self.silent, silent)) {
-            (Err(why), false) if silent => warn!(why, "ClickHouse does not answer"),
+        let is_silent = server.schema == Schema::Ready && server.answers.is_err();
+        match (&server.answers, std::mem::replace(&mut self.was_silent, is_silent)) {
+            (Err(why), false) if is_silent => warn!(why, "ClickHouse does not answer"),
             (Ok(()), true) => info!("ClickHouse answers again"),
             (Err(_) | Ok(()), _) => {}
         }
         match (
             &server.clock_fault,
-            std::mem::replace(&mut self.has_clock_fault, server.clock_fault.is_some()),
+            std::mem::replace(&mut self.had_clock_fault, server.clock_fault.is_some()),
         ) {
             (Some(why), false) => warn!("{why}"),
             (None, true) => info!("the clocks agree again"),
@@ -372,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_queried_for_every_doubt_but_a_slow_insert() {
+    fn tables_are_queried_for_every_doubt_except_a_slow_insert() {
         let ready = ServerStatus::ready;
         let slow = WatcherRequest { insert_is_slow: true, ..WatcherRequest::default() };
         assert!(is_only_slow(&ready(), slow));
@@ -391,9 +405,8 @@ mod tests {
         assert_eq!(list.after_failed_read(unknown()).schema, Schema::Ready);
         assert!(!list.is_old());
         sleep(LIST_AGE_MAX - CHECK_INTERVAL_READY).await;
-        assert!(
-            matches!(list.after_failed_read(unknown()).schema, Schema::Unknown(why) if why.contains("is 35 s old"))
-        );
+        let Schema::Unknown(why) = list.after_failed_read(unknown()).schema else { panic!() };
+        assert!(why.contains("is 35 s old"), "{why}");
         assert!(list.is_old());
         let refused = Schema::Refused("a grant".to_owned());
         assert_eq!(list.after_failed_read(refused.clone().into()).schema, refused);

@@ -2,8 +2,9 @@
 //! first session only, after the first SUBSCRIBE was granted. `consumer/broker_drops.rs` counts
 //! the reports.
 //!
-//! Guarantee: positions flow whatever the broker answers. A change of its answer is logged. After
-//! three connections that the broker closed instead of answering, milepost stops subscribing.
+//! Guarantee: the broker's answer does not affect the positions. milepost logs an answer that
+//! differs from the last one. After three connections that the broker closed instead of answering,
+//! milepost stops subscribing.
 
 use tracing::{info, warn};
 
@@ -34,7 +35,8 @@ impl BrokerMetrics {
 
     /// Called when a session's own subscription is granted. Returns `true` if the session must now
     /// send a SUBSCRIBE for the counters; that SUBSCRIBE then counts as unanswered until
-    /// [`Self::handle_suback`]. Returns `false` for good after [`UNANSWERED_MAX`].
+    /// [`Self::handle_suback`]. After [`UNANSWERED_MAX`] unanswered subscriptions, returns `false`
+    /// for as long as the process runs.
     pub(super) fn begin_subscription(&mut self, index: SessionIndex) -> bool {
         if self.filters(index).is_empty() {
             return false;
@@ -42,8 +44,9 @@ impl BrokerMetrics {
         if self.unanswered == UNANSWERED_MAX {
             self.filter = None;
             warn!(
-                "the broker closed {UNANSWERED_MAX} connections instead of answering a subscription to its counters \
-                 ({FILTER}): milepost stops asking; set mqtt.broker_metrics = false, or let this user subscribe to them"
+                "the broker closed {UNANSWERED_MAX} connections instead of answering a \
+                 subscription to its counters ({FILTER}): milepost stops asking; set \
+                 mqtt.broker_metrics = false, or let this user subscribe to them"
             );
             return false;
         }
@@ -65,12 +68,14 @@ impl BrokerMetrics {
         }
         if granted {
             info!(
-                "the broker reports what it drops ({FILTER}): milepost_broker_dropped_total counts it"
+                "the broker reports what it drops ({FILTER}): \
+                 milepost_broker_dropped_total counts it"
             );
         } else {
             info!(
-                "the broker does not report what it drops ({FILTER}: {grants:?}): milepost_broker_dropped_total stays \
-                 0; let this user subscribe to it (EMQX: acl.conf), or set mqtt.broker_metrics = false"
+                "the broker does not report what it drops ({FILTER}: {grants:?}): \
+                 milepost_broker_dropped_total stays 0; let this user subscribe to it (EMQX: \
+                 acl.conf), or set mqtt.broker_metrics = false"
             );
         }
     }
@@ -82,7 +87,7 @@ mod tests {
     use milepost_core::Qos;
 
     #[test]
-    fn only_the_first_session_subscribes_and_only_if_configured() {
+    fn only_the_first_session_subscribes_to_counters_if_configured() {
         assert!(!BrokerMetrics::new(false).begin_subscription(0));
         let mut metrics = BrokerMetrics::new(true);
         assert!(!metrics.begin_subscription(1));
@@ -92,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_requested_on_every_connection_while_broker_answers() {
+    fn counters_are_requested_on_every_connection_if_the_broker_answers() {
         let mut metrics = BrokerMetrics::new(true);
         for grant in [Grant::NotAuthorized, Grant::Granted(Qos::AtMostOnce)].iter().cycle().take(20)
         {

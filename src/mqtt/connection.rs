@@ -78,10 +78,11 @@ fn broken(source: io::Error) -> ConnectionError {
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
     input: Input,
-    /// Why the stream ended. Reported only after the packets that were read before have been taken.
+    /// Why the stream ended. Reported only after all packets that arrived before the end have been
+    /// taken.
     end: Option<ConnectionError>,
-    /// Bytes read since [`take_bytes`](Self::take_bytes).
-    bytes: usize,
+    /// Number of bytes read since [`take_bytes_read`](Self::take_bytes_read).
+    bytes_read: usize,
     /// Bytes to write.
     unsent: BytesMut,
     /// Bytes were written to the stream and must still be flushed, for TLS.
@@ -104,7 +105,7 @@ impl Connection {
             stream,
             input: Input::new(packet_bytes_max),
             end: None,
-            bytes: 0,
+            bytes_read: 0,
             unsent: connect,
             unflushed: false,
             disconnecting: false,
@@ -112,8 +113,8 @@ impl Connection {
         }
     }
 
-    /// Reads until the stream has no more data; ready when data has arrived. Call it only after all
-    /// packets have been taken.
+    /// Reads until the stream has no more data, or the buffer is full; ready when data has arrived,
+    /// or with the error that ended the stream. Call it only after all packets have been taken.
     ///
     /// Several reads may be needed: TLS returns one record at a time, and brokers write a record
     /// for each message. The last read costs no system call if the read before it returned fewer
@@ -136,11 +137,12 @@ impl Connection {
         }
         self.end = end;
         self.input.advance(bytes);
-        self.bytes += bytes;
+        self.bytes_read += bytes;
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what the stream accepts; ready when nothing is left.
+    /// Writes what the stream accepts; ready when all bytes are written and flushed, or with the
+    /// error that ended the stream.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         while !self.unsent.is_empty() {
             let written = Pin::new(&mut self.stream).poll_write(cx, &self.unsent);
@@ -159,9 +161,9 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns the bytes read since the last call.
-    pub(super) fn take_bytes(&mut self) -> usize {
-        std::mem::take(&mut self.bytes)
+    /// Returns the number of bytes read since the last call.
+    pub(super) fn take_bytes_read(&mut self) -> usize {
+        std::mem::take(&mut self.bytes_read)
     }
 
     /// Returns the next complete packet.
@@ -169,7 +171,7 @@ impl Connection {
         Ok(self.input.packet()?)
     }
 
-    /// Returns the write buffer.
+    /// Returns the write buffer, to which the caller appends packets.
     pub(super) fn output(&mut self, now: Instant) -> &mut BytesMut {
         if !self.has_unsent() {
             self.keep_alive.waiting(now);
@@ -177,9 +179,10 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Refuses messages at QoS 2. A message that is never refused occupies a slot of the broker's
-    /// window forever. So if the write buffer has no space for the refusals, the connection ends,
-    /// and the broker sends the messages again on the next connection.
+    /// Queues `refusals`, the packets that refuse messages at QoS 2. A message that is not refused
+    /// takes up a place in the broker's window forever. So if the write buffer has no space for the
+    /// refusals, the connection ends, and the broker sends the messages again on the next
+    /// connection.
     pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
         if !refusals.is_empty() {
             if !self.has_write_space() {
@@ -247,12 +250,13 @@ mod tests {
     const KEEP_ALIVE: Duration = Duration::from_secs(8);
     const PACKET_BYTES_MAX: u32 = 1_024;
 
+    /// Opens a connection whose socket holds `socket_bytes`. Returns also the broker's end.
     fn open(socket_bytes: usize, now: Instant) -> (Connection, DuplexStream) {
-        let (ours, theirs) = duplex(socket_bytes);
+        let (stream, broker) = duplex(socket_bytes);
         let mut connection =
-            Connection::new(Box::new(ours), BytesMut::new(), PACKET_BYTES_MAX, now);
+            Connection::new(Box::new(stream), BytesMut::new(), PACKET_BYTES_MAX, now);
         connection.keep_alive.start(KEEP_ALIVE);
-        (connection, theirs)
+        (connection, broker)
     }
 
     /// A stream that returns one record per poll, as TLS does, and then ends.
@@ -296,7 +300,7 @@ mod tests {
             Connection::new(stream, BytesMut::new(), PACKET_BYTES_MAX, Instant::now());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(matches!(connection.poll_read(&mut cx), Poll::Ready(Ok(()))));
-        assert_eq!(connection.take_bytes(), 7);
+        assert_eq!(connection.take_bytes_read(), 7);
         assert!(matches!(connection.packet(), Ok(Some(Packet::Connected(_)))));
         assert!(matches!(connection.packet(), Ok(Some(Packet::Pong))));
         assert!(matches!(connection.packet(), Ok(None)));
@@ -376,6 +380,7 @@ mod tests {
         );
         assert!(write(&mut connection).is_pending(), "the socket must be full");
         assert_eq!(connection.unsent.len(), UNSENT_BYTES_MAX - 100);
+        // The broker still sends, so the connection ends only because the broker does not read.
         connection.keep_alive.received(began + 2 * KEEP_ALIVE);
         let (pings, end) = run_for(&mut connection, began, 60);
         assert!(pings.is_empty(), "pings would queue behind the unsent bytes");

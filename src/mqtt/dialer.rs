@@ -30,7 +30,8 @@ const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Dialer {
     mqtt: Arc<config::Mqtt>,
     tls: Option<Arc<Tls>>,
-    /// Reads the password file once at a time, so a disk that hangs blocks one thread only.
+    /// Reads the password file. At most one read runs at a time, so a hanging disk blocks only one
+    /// thread.
     reader: Arc<OneReader<std::io::Result<String>>>,
     login_cache: Arc<Mutex<LoginCache>>,
 }
@@ -104,8 +105,9 @@ impl Dialer {
         }
     }
 
-    /// Reads the login. While the password file cannot be read, the last password stays in force,
-    /// because an operator may be replacing the file.
+    /// Reads the login; `None` if `mqtt.username` is not set. While the password file cannot be
+    /// read, the last password stays in force, because an operator may be replacing the file. Fails
+    /// if the file has never been read.
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
         let Some(secret) = self.mqtt.password.clone() else {
@@ -139,6 +141,7 @@ impl Dialer {
         self.encode_connect(format!("{}-{index}", self.mqtt.client_id), ends_session, login)
     }
 
+    /// Encodes a CONNECT. Fails if a field is longer than MQTT allows.
     fn encode_connect(
         &self,
         client_id: String,

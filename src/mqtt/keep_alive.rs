@@ -1,13 +1,16 @@
 //! Decides when to ping, and when to close a connection that hangs.
 //!
-//! Pings once either direction has been idle for three quarters of the keep-alive. Closes if no
+//! Pings when either direction has been idle for three quarters of the keep-alive. Closes if no
 //! packet arrives within one and a quarter keep-alives after a ping, or if the broker reads no
-//! bytes for two. Brokers close after one and a half (MQTT-3.1.2-22).
+//! bytes for two keep-alives. A broker closes a connection on which it has received no packet for
+//! one and a half (MQTT-3.1.2-22).
 
 use std::time::{Duration, Instant};
 
+/// The action that is due next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
+    /// Send PINGREQ.
     Ping,
     /// Close: no packet has arrived since a ping.
     Silent,
@@ -67,7 +70,8 @@ impl KeepAlive {
         self.pinged_at.get_or_insert(now);
     }
 
-    /// Returns the next action and its time.
+    /// Returns the next action and its time; `None` before CONNACK. `has_unsent`: whether bytes
+    /// wait in the write buffer. No ping is due then, because it would wait behind those bytes.
     pub(super) fn next(&self, has_unsent: bool) -> Option<(Instant, Due)> {
         let keep_alive = self.keep_alive?;
         let quarter = keep_alive / 4;
@@ -75,6 +79,7 @@ impl KeepAlive {
         let outbound = if has_unsent {
             (self.waiting_since + 2 * keep_alive, Due::Blocked)
         } else if self.pinged_at.is_some() {
+            // A ping is unanswered: send another only when nothing has been written for long.
             (self.written_at + 3 * quarter, Due::Ping)
         } else {
             (self.written_at.min(self.received_at) + 3 * quarter, Due::Ping)

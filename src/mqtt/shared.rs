@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub(super) dialer: Dialer,
     /// The broker's nodes.
     addresses: Vec<Address>,
-    /// Nodes that have answered a CONNECT.
+    /// Nodes that have accepted a CONNECT.
     pub(super) answered: BTreeSet<Node>,
     /// The topic filter of each source: `$share/GROUP/TOPIC`.
     pub(super) filters: Vec<String>,
@@ -55,7 +55,7 @@ impl Shared {
         names(addresses)
     }
 
-    /// Returns the address of a node. The consumer knows only nodes of this list.
+    /// Returns the address of a node; the first address if the list no longer has the node.
     pub(super) fn address(&self, node: &Node) -> Address {
         let named = self.addresses.iter().find(|address| address.to_string() == **node);
         named.unwrap_or(&self.addresses[0]).clone()
@@ -72,7 +72,8 @@ impl Shared {
             warn!(
                 granted_s = granted,
                 asked_s = requested,
-                "the broker keeps sessions for less than mqtt.session_expiry: a longer absence loses the queued messages"
+                "the broker keeps sessions for less than mqtt.session_expiry: \
+                 a longer absence loses the queued messages"
             );
         }
     }
@@ -83,13 +84,14 @@ impl Shared {
         let refusal = |(index, filter): (usize, &String)| match grants.get(index) {
             Some(Grant::Granted(Qos::AtMostOnce)) if requested == Qos::AtLeastOnce => {
                 Some(format!(
-                    "{filter}: only QoS 0 granted, at which the broker expects no acknowledgement; configure it to grant QoS 1"
+                    "{filter}: only QoS 0 granted, at which the broker expects no acknowledgement; \
+                     configure it to grant QoS 1"
                 ))
             }
             Some(Grant::Granted(Qos::AtMostOnce | Qos::AtLeastOnce)) => None,
             Some(Grant::NotAuthorized) => Some(format!(
-                "{filter}: not authorized. A starting broker also reports this; if it lasts, allow this user to subscribe to \
-                     it in the broker's ACL"
+                "{filter}: not authorized. A starting broker also reports this; if it lasts, allow \
+                 this user to subscribe to it in the broker's ACL"
             )),
             Some(Grant::NoSharedSubscriptions) => {
                 Some(format!("{filter}: the broker has no shared subscriptions; enable them"))

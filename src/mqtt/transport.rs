@@ -87,8 +87,8 @@ pub(crate) struct Transport {
     state: State,
     /// The node of the last connection.
     node: Option<Node>,
-    /// Whether that node had answered an earlier CONNECT, which proves that its port and scheme are
-    /// right.
+    /// Whether `node` had accepted a CONNECT before that connection, which proves that its port and
+    /// scheme are right.
     had_node_answered: bool,
 }
 
@@ -116,6 +116,7 @@ impl Transport {
                 let dialing =
                     Box::pin(shared.dialer.dial(self.index, ends_session, address, tcp_timeout));
                 let latest = now + shared.mqtt.connect_timeout;
+                // The consumer sets a TCP timeout only if it can try another node instead.
                 let probe_at =
                     tcp_timeout.map_or(latest, |_| latest.min(now + NODE_ANSWER_TIMEOUT));
                 self.state = State::Dialing {
@@ -165,6 +166,7 @@ impl Transport {
                 Poll::Pending => return Poll::Pending,
             },
             State::Open { connection, waiting } => {
+                // Back-pressure never delays CONNACK.
                 let may_read = waiting.is_some() || !consumer.holds_back(now.instant);
                 if may_read && let Poll::Ready(read) = connection.poll_read(cx) {
                     read.and_then(|()| self.dispatch_packets(consumer, shared, now))
@@ -244,6 +246,7 @@ impl Transport {
                     consumer.handle_event(index, SessionEvent::ExactlyOnceRefused, now.instant);
                 }
                 Packet::Pong => {}
+                // The consumer publishes nothing.
                 Packet::Acked(_) => return Err(CodecError::Unexpected(codec::PUBACK).into()),
             }
         }
@@ -279,8 +282,9 @@ impl Transport {
             }
         }
         let State::Open { connection, .. } = &mut self.state else { return did_anything };
-        // PUBACKs leave in arrival order (MQTT-4.6.0-2). The write buffer is bounded: further
-        // PUBACKs wait in the session, two bytes each, until the broker reads.
+        // PUBACKs are sent in the order in which the messages arrived (MQTT-4.6.0-2). The write
+        // buffer is bounded: further PUBACKs wait in the session, two bytes each, until the broker
+        // reads.
         while let Some(ack) = session.ack_due().filter(|_| connection.has_write_space()) {
             codec::put_ack(ack, connection.output(now));
             session.ack_sent();
@@ -298,7 +302,7 @@ impl Transport {
         let State::Open { connection, .. } = &mut self.state else { return };
         let written = match connection.poll_write(cx) {
             Poll::Ready(written) => written,
-            Poll::Pending => Ok(()), // the socket is full; the rest is written when it drains
+            Poll::Pending => Ok(()), // the socket is full; `poll` writes the remaining bytes
         };
         if let Err(error) = written.and_then(|()| connection.check_keep_alive(now)) {
             self.connection_ended(&error, consumer, now);
@@ -318,10 +322,10 @@ impl Transport {
         }
     }
 
-    /// Returns the bytes read since the last call.
-    pub(crate) fn take_bytes(&mut self) -> usize {
+    /// Returns the number of bytes read since the last call.
+    pub(crate) fn take_bytes_read(&mut self) -> usize {
         match &mut self.state {
-            State::Open { connection, .. } => connection.take_bytes(),
+            State::Open { connection, .. } => connection.take_bytes_read(),
             State::Down | State::Dialing { .. } => 0,
         }
     }
@@ -369,7 +373,7 @@ fn execute(
             codec::put_unsubscribe(&all, connection.output(now))?;
         }
         SessionCommand::Disconnect { end_session } => connection.disconnect(end_session, now),
-        SessionCommand::HangUp => {}
+        SessionCommand::HangUp => {} // the caller drops the connection
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use milepost_core::peers::Peer;
 use milepost_core::peers::decision::Decision;
 use milepost_core::peers::member::{Member, MemberStatus};
-use milepost_observe::peers::{PATH, decide_by_peers};
+use milepost_observe::peers::{MEMBER_PATH, decide_by_peers};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -29,7 +29,7 @@ async fn member(name: &str) -> (Peer, Arc<AtomicUsize>) {
             count.fetch_add(1, Ordering::SeqCst);
             let mut request = [0; 4096];
             let length = client.read(&mut request).await.unwrap();
-            assert!(request[..length].starts_with(format!("GET {PATH} ").as_bytes()));
+            assert!(request[..length].starts_with(format!("GET {MEMBER_PATH} ").as_bytes()));
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                 body.len()

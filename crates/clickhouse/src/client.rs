@@ -28,8 +28,8 @@ use milepost_tls::{Server, Tls};
 
 /// The server's time limit, in seconds, for a statement other than an insert.
 pub(super) const STATEMENT_SECONDS_MAX: &str = "60";
-/// The client's timeout for such a statement. It is longer than the server's limit, so that the
-/// server's error still arrives.
+/// The client's timeout for a statement other than an insert. It is longer than the server's limit,
+/// so that the server's error still arrives.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// The client's timeout of a query.
 pub const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -58,14 +58,16 @@ pub enum Error {
     )]
     Edited { name: &'static str, recorded: String, now: String },
     #[error(
-        "the database {database} has the engine {engine}, which replicates nothing, but clickhouse.replication is \"managed\": \
-         drop the database if it is empty, and create it on every host: CREATE DATABASE {database} ENGINE = \
+        "the database {database} has the engine {engine}, which replicates nothing, but \
+         clickhouse.replication is \"managed\": drop the database if it is empty, and create it on \
+         every host: CREATE DATABASE {database} ENGINE = \
          Replicated('/clickhouse/databases/{database}', '{{shard}}', '{{replica}}')"
     )]
     NotManaged { database: String, engine: String },
     #[error(
-        "the tables of {database} were created without clickhouse.shards, so a driver's rows may be on any shard: migrate \
-         another database (set clickhouse.database), and copy the history through positions_all, see docs/clickhouse.md"
+        "the tables of {database} were created without clickhouse.shards, so a driver's rows may \
+         be on any shard: migrate another database (set clickhouse.database), and copy the history \
+         through positions_all, see docs/clickhouse.md"
     )]
     NotForShards { database: String },
     #[error("fields do not fit the tables:\n  {}", .violations.join("\n  "))]
@@ -115,6 +117,7 @@ impl Error {
         }
     }
 
+    /// Returns the error for a request that failed in the client library.
     pub(super) fn server(
         step: impl Into<String>,
         error: ClientError,
@@ -181,19 +184,19 @@ impl ClickHouse {
     /// Returns a client for the endpoint in use, with the login that was last read. Clones are
     /// cheap, because they share the connections.
     pub fn client(&self) -> Client {
-        self.login.log_in(self.client.clone().with_url(self.endpoints.current().1.as_str()))
+        self.login.log_in(self.client.clone().with_url(self.endpoints.current_url().as_str()))
     }
 
     /// Like [`client`](Self::client), for answers of any length.
     pub fn unbounded(&self) -> Client {
-        self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current().1.as_str()))
+        self.login.log_in(self.unbounded.clone().with_url(self.endpoints.current_url().as_str()))
     }
 
     /// Returns the name of a table, with its database. If `clickhouse.shards` is set, returns the
     /// name of the Distributed table, which reads all shards.
     pub fn table_on_all_shards(&self, table: &str) -> String {
-        let all = if self.layout.shards().is_some() { "_all" } else { "" };
-        format!("{}.{table}{all}", self.database)
+        let suffix = if self.layout.shards().is_some() { "_all" } else { "" };
+        format!("{}.{table}{suffix}", self.database)
     }
 
     /// Adds advice to an error of the client library. Reads the password file again if the server
@@ -303,18 +306,20 @@ impl ClickHouse {
             return;
         }
         let sql = format!(
-            "SELECT max(total_replicas) FROM system.replicas WHERE database = '{}' AND table = '{}'",
+            "SELECT max(total_replicas) FROM system.replicas \
+             WHERE database = '{}' AND table = '{}'",
             self.database, TABLES[0].name
         );
         let count = self.value("counting the replicas", &sql).await.ok().flatten();
         self.inserter.quorum.set_replicas(count.and_then(|count| count.parse().ok()).unwrap_or(0));
     }
 
-    /// Returns the number of active parts of the partition that has the most, in this database and
-    /// on the host that answers.
+    /// Returns the number of active parts of the partition that has the most parts, in this
+    /// database and on the host that answers.
     pub async fn parts_of_fullest_partition(&self) -> Result<u64, Error> {
         let sql = format!(
-            "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts WHERE active AND database = '{}' \
+            "SELECT max(parts) FROM (SELECT count() AS parts FROM system.parts \
+             WHERE active AND database = '{}' \
              GROUP BY table, partition_id) SETTINGS empty_result_for_aggregation_by_empty_set = 0",
             self.database
         );
@@ -352,17 +357,17 @@ impl ClickHouse {
     }
 
     /// Moves from the endpoint in use to the first other endpoint that `is_usable` accepts within
-    /// `patience`. Returns whether there is such an endpoint. `why`: the reason, for the log.
+    /// `timeout`. Returns whether there is such an endpoint. `why`: the reason, for the log.
     pub async fn leave_for_usable_endpoint(
         &self,
         cause: Cause,
         why: &str,
-        patience: Duration,
+        timeout: Duration,
         is_usable: impl AsyncFn(&Self) -> bool,
     ) -> bool {
         let failing = self.endpoint_in_use();
         for (index, url) in self.endpoints.others(failing) {
-            if self.is_usable_at(url, patience, &is_usable).await {
+            if self.is_usable_at(url, timeout, &is_usable).await {
                 self.endpoints.leave_for(index, failing, cause, why, Instant::now());
                 return true;
             }
@@ -371,15 +376,15 @@ impl ClickHouse {
     }
 
     /// Moves back to this member's own endpoint if a query to that endpoint is due and `is_usable`
-    /// accepts the endpoint within `patience`. Returns whether it moved back.
+    /// accepts the endpoint within `timeout`. Returns whether it moved back.
     pub async fn return_to_own_endpoint(
         &self,
         now: Instant,
-        patience: Duration,
+        timeout: Duration,
         is_usable: impl AsyncFn(&Self) -> bool,
     ) -> bool {
         let Some(home) = self.endpoints.home_to_query(now) else { return false };
-        let is_back = self.is_usable_at(home, patience, &is_usable).await;
+        let is_back = self.is_usable_at(home, timeout, &is_usable).await;
         if is_back {
             self.endpoints.return_home(now);
         }
@@ -387,17 +392,17 @@ impl ClickHouse {
     }
 
     /// Calls `is_usable` with a client of this endpoint only. Returns `false` if `is_usable` takes
-    /// longer than `patience`.
+    /// longer than `timeout`.
     async fn is_usable_at(
         &self,
         url: &Url,
-        patience: Duration,
+        timeout: Duration,
         is_usable: &impl AsyncFn(&Self) -> bool,
     ) -> bool {
         let urls = vec![url.to_string()];
         let config = config::ClickHouse { urls, home: 0, ..self.layout.config.clone() };
         let Ok(client) = Self::new(&config) else { return false };
-        tokio::time::timeout(patience, Box::pin(is_usable(&client))).await.unwrap_or(false)
+        tokio::time::timeout(timeout, Box::pin(is_usable(&client))).await.unwrap_or(false)
     }
 
     /// Returns the server's clock in milliseconds since 1970. The query never waits for an insert,

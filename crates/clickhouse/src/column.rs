@@ -18,7 +18,7 @@ pub struct FieldComment {
 }
 
 impl FieldComment {
-    /// Part of the comment of every field's column, with which a query finds these columns.
+    /// The string in the comment of every field's column by which a query finds these columns.
     pub const MARK: &str = MARK;
 
     /// Parses a comment such as `Charge, in per cent [field from batt; max 100]`. Returns `None` if
@@ -113,6 +113,7 @@ fn escaped(text: &str, quote: char) -> String {
     text.replace('\\', "\\\\").replace(quote, &format!("\\{quote}"))
 }
 
+/// Joins values with commas.
 pub(super) fn list(values: impl IntoIterator<Item = String>) -> String {
     values.into_iter().collect::<Vec<_>>().join(", ")
 }
@@ -146,6 +147,8 @@ fn raw(from: &[String]) -> String {
     format!("multiIf({}, {})", list(tried), attribute(last))
 }
 
+/// Returns the SQL expression of the column's value: NULL for a value that is invalid or declared
+/// unknown.
 fn expression(field: &Field) -> String {
     let raw = raw(&field.from);
     if let Some([least, most]) = field.kind.numbers() {
@@ -163,18 +166,18 @@ fn expression(field: &Field) -> String {
         ),
         FieldType::DateTime64 => timestamp(&raw, &and_known),
         FieldType::Enum8(values) => {
-            // Devices send a value's name or its number. If a name equals the number of another
-            // value, the name wins.
+            // Devices send a value's name or number. If a name equals the number of another value,
+            // the name wins.
             let is_name = |text: &String| values.iter().any(|(name, _)| name == text);
             let names = values.iter().map(|(name, _)| (name.clone(), name.clone()));
             let numbers = values.iter().map(|(name, number)| (number.to_string(), name.clone()));
             let numbers = numbers.filter(|(number, _)| !is_name(number));
-            let (given, named): (Vec<_>, Vec<_>) =
-                names.chain(numbers).map(|(text, name)| (quoted(&text), quoted(&name))).unzip();
-            let (given, named) = (list(given), list(named));
-            let known = format!("transform({raw}, [{given}], [{named}], '')");
+            let (sent, names): (Vec<_>, Vec<_>) =
+                names.chain(numbers).map(|(sent, name)| (quoted(&sent), quoted(&name))).unzip();
+            let (sent, names) = (list(sent), list(names));
+            let name = format!("transform({raw}, [{sent}], [{names}], '')");
             format!(
-                "accurateCastOrNull(if({known} != ''{and_known}, {known}, NULL), {})",
+                "accurateCastOrNull(if({name} != ''{and_known}, {name}, NULL), {})",
                 quoted(&field.kind.to_string())
             )
         }
@@ -187,6 +190,7 @@ fn expression(field: &Field) -> String {
     }
 }
 
+/// Returns the SQL expression of a number. `least`, `most`: the limits of the column's type.
 fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
     let number = format!("toFloat64OrNull({raw})");
     let (min, max) = (field.min.unwrap_or(least), field.max.unwrap_or(most));
@@ -200,7 +204,7 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
     match field.kind {
         FieldType::Float(32) => format!("toFloat32(if({is_valid}, {number}, NULL))"),
         FieldType::Float(_) => format!("if({is_valid}, {number}, NULL)"),
-        // A float cannot hold all digits of a 64-bit integer.
+        // A float cannot hold all digits of a 64-bit integer, so cast the string first.
         FieldType::Int(64) | FieldType::UInt(64) => format!(
             "if({is_valid}, ifNull(accurateCastOrNull(toInt128OrNull({raw}), {kind}), \
              accurateCastOrNull({number}, {kind})), NULL)"
@@ -237,7 +241,8 @@ fn timestamp(raw: &str, and_known: &str) -> String {
     format!(
         "multiIf({number} IS NOT NULL AND {is_in_range}{and_known}, \
          fromUnixTimestamp64Milli(toInt64(if({is_in_range}, {ms}, 0)), 'UTC'), \
-         {number} IS NULL AND {is_dated}{and_known}, parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
+         {number} IS NULL AND {is_dated}{and_known}, \
+         parseDateTime64BestEffortOrNull({raw}, 3, 'UTC'), NULL)"
     )
 }
 

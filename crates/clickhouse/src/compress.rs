@@ -17,9 +17,10 @@ use lz4_flex::block;
 
 const CHECKSUM_BYTES: usize = 16;
 const HEADER_BYTES: usize = 9;
+/// The compression method LZ4.
 const LZ4: u8 = 0x82;
-/// Maximum uncompressed bytes of one block. The format stores sizes as 32-bit numbers. Smaller
-/// blocks than that also need less memory at once.
+/// Maximum uncompressed bytes of one block. The format stores sizes as 32-bit numbers, and a small
+/// block needs little memory at once.
 const BLOCK_BYTES: usize = 16 * 1024 * 1024;
 
 /// Compresses the body of a request into a sequence of blocks.
@@ -31,6 +32,7 @@ pub(super) fn compress(body: &[u8]) -> Bytes {
     out.into()
 }
 
+/// Appends one block with these uncompressed bytes.
 fn put_block(bytes: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     let data = start + CHECKSUM_BYTES + HEADER_BYTES;
@@ -56,15 +58,17 @@ mod tests {
     fn compressed_blocks_decompress_to_the_body() {
         let body: Vec<u8> = (0..=250).cycle().take(BLOCK_BYTES + 1_000).collect();
         let compressed = compress(&body);
-        let (mut rest, mut decompressed) = (&compressed[..], Vec::new());
-        while !rest.is_empty() {
+        let (mut remaining, mut decompressed) = (&compressed[..], Vec::new());
+        while !remaining.is_empty() {
             let number =
-                |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap()) as usize;
-            let (size, original) = (number(17), number(21));
-            let checksum = cityhash_rs::cityhash_102_128(&rest[16..16 + size]).rotate_right(64);
-            assert_eq!(rest[..16], checksum.to_le_bytes());
-            decompressed.extend(block::decompress(&rest[25..16 + size], original).unwrap());
-            rest = &rest[16 + size..];
+                |at: usize| u32::from_le_bytes(remaining[at..at + 4].try_into().unwrap()) as usize;
+            let (size, original_size) = (number(17), number(21));
+            let (checksum, content) = remaining[..16 + size].split_at(CHECKSUM_BYTES);
+            let expected = cityhash_rs::cityhash_102_128(content).rotate_right(64);
+            assert_eq!(checksum, expected.to_le_bytes());
+            let block = block::decompress(&content[HEADER_BYTES..], original_size);
+            decompressed.extend(block.unwrap());
+            remaining = &remaining[16 + size..];
         }
         assert!(decompressed == body, "the decompressed body must equal the original");
     }

@@ -112,9 +112,10 @@ impl AsyncRead for Bounded {
             let message = format!("the answer is longer than {} bytes", self.bytes_max);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::FileTooLarge, message)));
         }
-        let before = buffer.filled().len();
+        let filled_before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.remaining = self.remaining.saturating_sub((buffer.filled().len() - before) as u64);
+        self.remaining =
+            self.remaining.saturating_sub((buffer.filled().len() - filled_before) as u64);
         polled
     }
 }

@@ -15,6 +15,7 @@ use milepost_core::throttle::Throttle;
 /// Time after which a home endpoint that failed is queried again. The time doubles whenever the
 /// home fails soon after the member's return, up to [`HOME_QUERY_PAUSE_MAX`].
 const HOME_QUERY_PAUSE: Duration = Duration::from_secs(30);
+/// Longest time after which the home is queried again.
 const HOME_QUERY_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Interval between log lines about failing endpoints. Without it, milepost would log every second
 /// while all endpoints fail.
@@ -54,6 +55,7 @@ impl Cause {
         Self::Login,
     ];
 
+    /// Returns the value of the metric's label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,11 +83,13 @@ pub struct EndpointStatus {
 /// The endpoints and which one is in use, shared by inserts and queries.
 pub(super) struct Endpoints {
     urls: Vec<Url>,
+    /// Index of this member's own endpoint.
     home: usize,
     state: Mutex<State>,
 }
 
 struct State {
+    /// Index of the endpoint in use.
     current: usize,
     /// Time of the next query to the home endpoint, while another one is in use.
     home_due: Option<Instant>,
@@ -107,7 +111,7 @@ impl Endpoints {
     pub(super) fn new(urls: &[String], home: usize) -> Self {
         let urls: Vec<Url> = urls
             .iter()
-            .map(|url| Url::parse(url).expect("the configuration has checked it"))
+            .map(|url| Url::parse(url).expect("the configuration has checked the URL"))
             .collect();
         assert!(!urls.is_empty(), "the configuration has at least one URL");
         let home = home % urls.len();
@@ -126,6 +130,12 @@ impl Endpoints {
     pub(super) fn current(&self) -> (usize, &Url) {
         let current = self.state().current;
         (current, &self.urls[current])
+    }
+
+    /// Returns the URL of the endpoint in use.
+    pub(super) fn current_url(&self) -> &Url {
+        let (_, url) = self.current();
+        url
     }
 
     /// Returns the number of endpoints.
@@ -232,7 +242,7 @@ mod tests {
     }
 
     fn host(endpoints: &Endpoints) -> &str {
-        endpoints.current().1.host_str().unwrap()
+        endpoints.current_url().host_str().unwrap()
     }
 
     #[test]

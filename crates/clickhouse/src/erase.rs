@@ -2,10 +2,10 @@
 //! milepost process reads.
 //!
 //! A lightweight DELETE hides rows from all queries at once. APPLY DELETED MASK then rewrites the
-//! parts without the hidden rows. A plain ALTER TABLE … DELETE would not: it cannot see hidden
-//! rows, so it skips their parts. The old parts stay on the disk for `old_parts_lifetime`, eight
-//! minutes. A part that a mutation has not processed has a `data_version` below the mutation's
-//! number.
+//! parts without the hidden rows. A plain ALTER TABLE … DELETE would not remove these rows, because
+//! it cannot see them, and skips their parts. The old parts stay on the disk for
+//! `old_parts_lifetime`, eight minutes. A part that a mutation has not processed has a
+//! `data_version` below the mutation's number.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -60,8 +60,8 @@ pub struct Traces {
     pub mutations: u64,
     /// Failure of one of these mutations; empty if none fails.
     pub failure: String,
-    /// Whether rows were hidden after the last removal of hidden rows. If a merge has removed them
-    /// already, they are in old parts that `old_parts` does not count yet.
+    /// Whether rows were hidden after the last removal of hidden rows. If a merge has already
+    /// removed these rows, they are still in old parts that `old_parts` does not count yet.
     pub is_masked: bool,
     /// Number of inactive parts that are still on the disk and that the last erasure, of any
     /// driver, has not processed.
@@ -82,6 +82,7 @@ pub enum Hosts {
 }
 
 impl Hosts {
+    /// Returns the name under which a query reads the table on these hosts.
     fn table(&self, database: &str, table: &str) -> String {
         let table = identifier(table);
         match self {
@@ -98,11 +99,13 @@ impl ClickHouse {
     /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
     pub async fn erased(&self) -> Result<ErasedSnapshot, Error> {
         let step = "reading the list of erased drivers";
-        // One query returns the list, its version and its length. The first row has no id: it
+        // One query returns the list, its version and its length. The first row has no id, and
         // carries the version even if no driver is erased.
         let sql = format!(
-            "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers, length(ids) FROM (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
-             toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers FROM {}.{ERASED} FINAL) LIMIT {} \
+            "SELECT arrayJoin(arrayPushFront(ids, '')), changed, drivers, length(ids) FROM \
+             (SELECT groupArrayIf(driver_id, NOT is_lifted) AS ids, \
+             toUnixTimestamp64Milli(max(written_at)) AS changed, count() AS drivers \
+             FROM {}.{ERASED} FINAL) LIMIT {} \
              SETTINGS empty_result_for_aggregation_by_empty_set = 0",
             self.database,
             ERASED_MAX + 2
@@ -119,18 +122,19 @@ impl ClickHouse {
         // A proxy may pass on an answer that ClickHouse did not finish. With a truncated list, rows
         // of erased drivers would be stored.
         let version = rows.first().and_then(|[_, changed_ms, drivers, length]| {
-            let is_whole = rows.iter().all(|[_, changed, count, ids]| {
-                (changed, count, ids) == (changed_ms, drivers, length)
+            let is_one_version = rows.iter().all(|[_, row_changed_ms, row_drivers, row_length]| {
+                (row_changed_ms, row_drivers, row_length) == (changed_ms, drivers, length)
             });
             let has_all = length.parse() == Ok(rows.len() - 1);
             let version = ErasedVersion {
                 changed_ms: changed_ms.parse().ok()?,
                 drivers: drivers.parse().ok()?,
             };
-            (is_whole && has_all).then_some(version)
+            (is_one_version && has_all).then_some(version)
         });
         let Some(version) = version else {
-            let why = "the answer lacks the version of the list, or its end: it was cut off, or is not ClickHouse's";
+            let why = "the answer lacks the version of the list, or its end: it was cut off, or is \
+                       not ClickHouse's";
             return Err(Error::unusable_answer(step, FailureKind::Transient, why));
         };
         let ids = rows.into_iter().map(|[id, ..]| id).filter(|id| !id.is_empty());
@@ -138,7 +142,8 @@ impl ClickHouse {
         let mut newest = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         if newest.update(answer, read_at) {
             warn!(
-                "this replica's list of erased drivers is older than the last one that was read: the newer one stays in force"
+                "this replica's list of erased drivers is older than the last one that was read: \
+                 the newer one stays in force"
             );
         }
         Ok(ErasedSnapshot::new(newest.list(), read_at))
@@ -150,7 +155,8 @@ impl ClickHouse {
         // back.
         let sql = format!(
             "INSERT INTO {0}.{ERASED} (driver_id, is_lifted, written_at) SELECT '{1}', {2}, \
-             greatest(now64(3), max(written_at) + INTERVAL 1 MILLISECOND) FROM {0}.{ERASED} WHERE driver_id = '{1}'",
+             greatest(now64(3), max(written_at) + INTERVAL 1 MILLISECOND) \
+             FROM {0}.{ERASED} WHERE driver_id = '{1}'",
             self.database,
             driver_id.as_str(),
             u8::from(is_lifted)
@@ -162,7 +168,8 @@ impl ClickHouse {
     /// erasure was lifted.
     pub async fn erased_for(&self, driver_id: &DriverId) -> Result<Option<Duration>, Error> {
         let sql = format!(
-            "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) FROM {}.{ERASED} FINAL \
+            "SELECT toUInt64(greatest(0, dateDiff('second', written_at, now64(3)))) \
+             FROM {}.{ERASED} FINAL \
              WHERE driver_id = '{}' AND NOT is_lifted",
             self.database,
             driver_id.as_str()
@@ -178,7 +185,9 @@ impl ClickHouse {
     /// that table would be missed.
     pub async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
-            "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table FROM system.columns WHERE database = '{0}' AND name = 'driver_id' AND table != '{ERASED}' AND table IN \
+            "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table \
+             FROM system.columns WHERE database = '{0}' AND name = 'driver_id' \
+             AND table != '{ERASED}' AND table IN \
              (SELECT name FROM system.tables WHERE database = '{0}' AND engine LIKE '%MergeTree') \
              ORDER BY table != 'positions', table",
             self.database
@@ -213,17 +222,19 @@ impl ClickHouse {
     /// column with the driver's id has another name, such as `driverId`.
     pub async fn rows_out_of_reach(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
         let sql = format!(
-            "SELECT c.table, c.name, t.engine FROM system.columns AS c INNER JOIN system.tables AS t \
+            "SELECT c.table, c.name, t.engine FROM system.columns AS c \
+             INNER JOIN system.tables AS t \
              ON t.database = c.database AND t.name = c.table \
              WHERE c.database = '{}' AND lower(replaceAll(c.name, '_', '')) = 'driverid' \
-             AND (t.engine IN ('Log', 'TinyLog', 'StripeLog', 'Memory', 'EmbeddedRocksDB', 'KeeperMap', 'Join') \
+             AND (t.engine IN ('Log', 'TinyLog', 'StripeLog', 'Memory', 'EmbeddedRocksDB', \
+             'KeeperMap', 'Join') \
              OR t.engine LIKE '%MergeTree' AND c.name != 'driver_id') ORDER BY c.table",
             self.database
         );
-        let found: Vec<[String; 3]> =
+        let columns: Vec<[String; 3]> =
             self.query_rows("asking for tables that erase does not reach", &sql).await?;
         let mut out_of_reach = Vec::new();
-        for [table, column, engine] in found {
+        for [table, column, engine] in columns {
             let sql = format!(
                 "SELECT count() FROM {}.{} WHERE toString({}) = '{}'",
                 self.database,
@@ -244,11 +255,12 @@ impl ClickHouse {
 
     /// Returns the versions of fences whose column `drivers` names this driver, such as `depot` or
     /// `depot (valid_from 2026-11-28 10:00:00.000)`. Returns `None` if the login may not read the
-    /// columns. `erase` does not change them: a fence without ids is for all drivers.
+    /// columns. `erase` does not change fences, because a fence without ids is for all drivers.
     pub async fn fences_naming(&self, driver_id: &DriverId) -> Result<Option<Vec<String>>, Error> {
         let sql = format!(
             "SELECT replaceRegexpAll(toValidUTF8(name), '[[:cntrl:]]', ' ') \
-             || if(toUnixTimestamp64Milli(valid_from) = 0, '', format(' (valid_from {{}})', toString(valid_from))) \
+             || if(toUnixTimestamp64Milli(valid_from) = 0, '', \
+             format(' (valid_from {{}})', toString(valid_from))) \
              FROM {}.fences FINAL WHERE has(drivers, '{}') ORDER BY 1 LIMIT {FENCES_NAMED_MAX}",
             self.database,
             driver_id.as_str()
@@ -271,7 +283,8 @@ impl ClickHouse {
             // `default`.
             (None, Replication::Managed) => {
                 let sql = format!(
-                    "SELECT DISTINCT cluster FROM system.clusters WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
+                    "SELECT DISTINCT cluster FROM system.clusters \
+                     WHERE cluster IN ('{0}', 'default') ORDER BY cluster != '{0}'",
                     self.database
                 );
                 self.value("asking for the cluster", &sql)
@@ -302,22 +315,31 @@ impl ClickHouse {
         let counts = tables.iter().map(count).collect::<Vec<_>>().join(" UNION ALL ");
         let mutated = format!(
             "SELECT table, countIf(NOT is_done), \
-             countIf(command LIKE '%_row_exists%') > 0 AND maxIf(create_time, command LIKE '%_row_exists%') \
+             countIf(command LIKE '%_row_exists%') > 0 \
+             AND maxIf(create_time, command LIKE '%_row_exists%') \
              >= maxIf(create_time, command LIKE '%APPLY DELETED MASK%'), \
-             anyLastIf(replaceRegexpAll(concat(mutation_id, ': ', latest_fail_reason), '\\\\s+', ' '), \
-             NOT is_done AND latest_fail_reason != '') FROM {mutations} {table_filter} GROUP BY table"
+             anyLastIf(\
+             replaceRegexpAll(concat(mutation_id, ': ', latest_fail_reason), '\\\\s+', ' '), \
+             NOT is_done AND latest_fail_reason != '') \
+             FROM {mutations} {table_filter} GROUP BY table"
         );
         // A replicated table numbers its mutations per partition; a partition without parts has no
         // number.
         let old = format!(
-            "SELECT part.table AS table, count(), arrayStringConcat(groupArray({OLD_PARTS_NAMED_MAX})(concat(part.name, ' on ', part.host, \
-             ', used by ', toString(part.refcount - 1), ' others, out of use since ', toString(part.remove_time), ': ', \
-             part.removal_state)), '; ') FROM (SELECT hostName() AS host, table, name, refcount, remove_time, removal_state, \
+            "SELECT part.table AS table, count(), \
+             arrayStringConcat(groupArray({OLD_PARTS_NAMED_MAX})(\
+             concat(part.name, ' on ', part.host, ', used by ', toString(part.refcount - 1), \
+             ' others, out of use since ', toString(part.remove_time), ': ', \
+             part.removal_state)), '; ') \
+             FROM (SELECT hostName() AS host, table, name, refcount, remove_time, removal_state, \
              partition_id, data_version FROM {parts} {table_filter} AND NOT active) AS part \
-             INNER JOIN (SELECT host, table, partition_id, max(number) AS number FROM (SELECT hostName() AS host, table, \
-             block_numbers.partition_id AS ids, block_numbers.number AS numbers FROM {mutations} {table_filter} \
-             AND command LIKE '%APPLY DELETED MASK%') ARRAY JOIN ids AS partition_id, numbers AS number \
-             GROUP BY host, table, partition_id) AS mutation ON part.host = mutation.host AND part.table = mutation.table \
+             INNER JOIN (SELECT host, table, partition_id, max(number) AS number \
+             FROM (SELECT hostName() AS host, table, block_numbers.partition_id AS ids, \
+             block_numbers.number AS numbers FROM {mutations} {table_filter} \
+             AND command LIKE '%APPLY DELETED MASK%') \
+             ARRAY JOIN ids AS partition_id, numbers AS number \
+             GROUP BY host, table, partition_id) AS mutation \
+             ON part.host = mutation.host AND part.table = mutation.table \
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
              AND part.data_version < mutation.number GROUP BY part.table"
         );
@@ -325,7 +347,8 @@ impl ClickHouse {
         // counts as "no data".
         let answers = async |step: &str, select: &str, settings: &str| {
             let sql = format!(
-                "SELECT asked.table, found.* EXCEPT table FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
+                "SELECT asked.table, found.* EXCEPT table \
+                 FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
                  LEFT JOIN ({select}) AS found ON found.table = asked.table {settings}"
             );
             let rows = self.query_rows::<4>(step, &sql).await?.into_iter();
@@ -374,7 +397,8 @@ impl ClickHouse {
     /// then commits rows that no member reports.
     pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
-            "SELECT count() FROM {} WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
+            "SELECT count() FROM {} \
+             WHERE query_kind IN ('Insert', 'AsyncInsertFlush') AND elapsed >= {} \
              AND (current_database = '{2}' OR position(query, '{2}.') > 0)",
             hosts.table("system", "processes"),
             age.as_secs_f64(),
@@ -387,7 +411,7 @@ impl ClickHouse {
     pub async fn hide(&self, table: &TableOfDrivers, driver_id: &DriverId) -> Result<(), Error> {
         let delete = format!(
             "DELETE FROM {} WHERE {}",
-            self.everywhere(table),
+            self.on_every_host(table),
             table.driver_condition(driver_id)
         );
         let step = format!("hiding rows of {}", table.name);
@@ -397,14 +421,14 @@ impl ClickHouse {
     /// Starts the mutation that rewrites the parts without hidden rows. The rows leave the disk
     /// when ClickHouse removes the old parts.
     pub async fn remove_hidden(&self, table: &TableOfDrivers) -> Result<(), Error> {
-        let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.everywhere(table));
+        let alter = format!("ALTER TABLE {} APPLY DELETED MASK", self.on_every_host(table));
         let step = format!("removing hidden rows of {}", table.name);
         self.statement(&step, &format!("{alter} SETTINGS mutations_sync = 0")).await
     }
 
     /// Returns the table's name for a statement that reaches every host. Renders only the ON
     /// CLUSTER clause, because braces in the name of an operator's table are not placeholders.
-    fn everywhere(&self, table: &TableOfDrivers) -> String {
+    fn on_every_host(&self, table: &TableOfDrivers) -> String {
         let on_cluster = self.layout.statement("{on_cluster}");
         format!("{}.{}{on_cluster}", self.database, identifier(&table.name))
     }
@@ -477,10 +501,10 @@ mod tests {
         server.await.unwrap();
     }
 
-    /// A server that is busy or too slow has not looked: the driver may be named. Migrations make
-    /// the table and its columns.
+    /// After any other failure, fences may still name the driver. A missing table or column means
+    /// that a migration is missing.
     #[tokio::test]
-    async fn fences_count_as_not_looked_at_only_without_the_grant() {
+    async fn fences_are_unknown_only_without_the_grant() {
         for (answer, is_failure) in [
             ("Code: 159. DB::Exception: Timeout exceeded", true),
             ("Code: 202. DB::Exception: Too many simultaneous queries", true),

@@ -94,7 +94,7 @@ pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
 }
 
 /// Returns the cause if this endpoint certainly did not execute the statement and another one may:
-/// the endpoint was not reached, or is read-only.
+/// the endpoint was not reached, or is read-only. Otherwise returns `None`.
 pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
     if is_unconnected(error) {
         return Some(Cause::Unreachable);
@@ -114,17 +114,17 @@ pub(super) enum Topology {
     SingleServer,
     /// Inserts go to one of several replicas. The next attempt may reach another one.
     Replicated,
-    /// Inserts go to one of several hosts, which forwards each row to its shard. When one shard
-    /// refuses its rows, another may have written its own.
+    /// Inserts go to one of several hosts, which forwards each row to its shard. If one shard
+    /// refuses its rows, another shard may have written its own rows.
     Sharded,
 }
 
 /// Classifies an error code of ClickHouse. A single server that answers knows whether it committed
 /// the rows, except with the codes in [`AMBIGUOUS`].
 ///
-/// If there are replicas, an error after the write can leave the rows on only one. The next attempt
-/// may reach another replica, which refuses the same token while the first one is unreachable.
-/// Therefore such an error is ambiguous, and the next attempt gets another token.
+/// If there are replicas, an error after the write can leave the rows on only one replica. The next
+/// attempt may reach another replica, which refuses the same token while the first replica is
+/// unreachable. Therefore such an error is ambiguous, and the next attempt gets another token.
 pub(super) fn kind_of_code(code: u32, topology: Topology) -> FailureKind {
     if PERMANENT.contains(&code) {
         return FailureKind::Permanent;
@@ -146,14 +146,16 @@ pub(super) fn advice(code: u32) -> Option<&'static str> {
             "this server's version does not support what the insert asks for: update ClickHouse"
         }
         TABLE_IS_READ_ONLY => {
-            "this replica is read-only: check that it reaches its Keeper, and see system.replicas there"
+            "this replica is read-only: check that it reaches its Keeper, and see system.replicas \
+             there"
         }
         TOO_FEW_LIVE_REPLICAS => {
-            "fewer replicas are alive than clickhouse.insert_quorum requires: bring one back, or add a third one"
+            "fewer replicas are alive than clickhouse.insert_quorum requires: bring one back, or \
+             add a third one"
         }
         UNKNOWN_STATUS_OF_INSERT => {
-            "not enough replicas received the insert in time: one is down or lags, see system.replicas and \
-             system.replication_queue"
+            "not enough replicas received the insert in time: one is down or lags, see \
+             system.replicas and system.replication_queue"
         }
         _ => return None,
     })

@@ -16,7 +16,8 @@ use milepost_core::delivery::sink::{Attempt, FailureKind, Sink as _, error_chain
 use milepost_core::encode::Insert;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX, Screened};
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The answer to `SELECT 1`.
 const ONE: Answer = Some((200, "1\n"));
 const READ_ONLY: Answer =
     Some((500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"));
@@ -67,7 +68,7 @@ async fn insert_sends_no_row_if_its_erased_list_became_too_old() {
     let server = ScriptedServer::start(Some((200, ""))).await;
     *server.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"1\"}\r\n";
     let clickhouse = client_for(&[&server.url]);
-    let attempt = Attempt { token: "t".to_owned(), timeout: PATIENCE };
+    let attempt = Attempt { token: "t".to_owned(), timeout: TIMEOUT };
     clickhouse.insert(&one_row(), &attempt).await.unwrap();
     assert_eq!(server.request_count(), 1);
     let checked_at = Instant::now().checked_sub(LIST_AGE_MAX).unwrap();
@@ -83,6 +84,7 @@ async fn insert_sends_no_row_if_its_erased_list_became_too_old() {
     );
 }
 
+/// Returns the URL of a port on which no server listens.
 async fn closed_port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -163,7 +165,7 @@ async fn insert_leaves_a_failing_endpoint_and_records_the_cause() {
     for (home, cause) in [(silent, Cause::Unreachable), (ssh, Cause::NotClickHouse)] {
         let other = ScriptedServer::start(ONE).await;
         let clickhouse = client_for(&[&home, &other.url]);
-        let attempt = Attempt { token: "t".to_owned(), timeout: PATIENCE };
+        let attempt = Attempt { token: "t".to_owned(), timeout: TIMEOUT };
         assert!(clickhouse.insert(&one_row(), &attempt).await.is_err());
         assert_eq!(state(&clickhouse, cause), (Some(1), vec![1, 0]), "{cause:?}");
     }
@@ -244,11 +246,11 @@ async fn unusable_endpoint_is_left_only_for_a_usable_one() {
     let clickhouse = client_for(&[&closed_port().await, &others[0].url, &others[1].url]);
     let leave = async || {
         let cause = Cause::NoTables;
-        clickhouse.leave_for_usable_endpoint(cause, "not migrated", PATIENCE, answers_one).await
+        clickhouse.leave_for_usable_endpoint(cause, "not migrated", TIMEOUT, answers_one).await
     };
     assert!(!leave().await);
     assert_eq!(state(&clickhouse, Cause::NoTables), (Some(0), vec![0, 0, 0]));
-    others[1].set(ONE);
+    others[1].set_answer(ONE);
     assert!(leave().await);
     assert_eq!(state(&clickhouse, Cause::NoTables), (Some(2), vec![1, 0, 0]));
 }
@@ -260,28 +262,28 @@ async fn own_endpoint_is_used_again_once_it_answers() {
     clickhouse.statement("deleting", "DELETE").await.unwrap();
     let left_at = Instant::now();
     clickhouse
-        .return_to_own_endpoint(left_at + Duration::from_secs(29), PATIENCE, answers_one)
+        .return_to_own_endpoint(left_at + Duration::from_secs(29), TIMEOUT, answers_one)
         .await;
     assert_eq!(
-        (home.request_count(), state(&clickhouse, Cause::ReadOnly).0),
-        (1, Some(1)),
+        (home.request_count(), clickhouse.endpoint_in_use()),
+        (1, 1),
         "after 29 s the home must not be queried yet"
     );
     clickhouse
-        .return_to_own_endpoint(left_at + Duration::from_secs(31), PATIENCE, answers_one)
+        .return_to_own_endpoint(left_at + Duration::from_secs(31), TIMEOUT, answers_one)
         .await;
     assert_eq!(
-        (home.request_count(), state(&clickhouse, Cause::ReadOnly).0),
-        (2, Some(1)),
+        (home.request_count(), clickhouse.endpoint_in_use()),
+        (2, 1),
         "a home that refuses the query must not be used"
     );
-    home.set(ONE);
+    home.set_answer(ONE);
     clickhouse
-        .return_to_own_endpoint(left_at + Duration::from_secs(62), PATIENCE, answers_one)
+        .return_to_own_endpoint(left_at + Duration::from_secs(62), TIMEOUT, answers_one)
         .await;
-    assert_eq!(state(&clickhouse, Cause::ReadOnly).0, Some(0));
+    assert_eq!(clickhouse.endpoint_in_use(), 0);
     assert_eq!(clickhouse.number("asking", "SELECT 1").await.unwrap(), 1);
-    assert_eq!(home.request_count(), 4);
+    assert_eq!(home.request_count(), 4, "the home must answer the query");
 }
 
 #[test]
@@ -305,7 +307,8 @@ fn migrations_of_one_host_stay_at_their_endpoint() {
 async fn field_changes_are_read_from_one_host_only() {
     let server = ScriptedServer::start(Some((200, ""))).await;
     let toml = format!(
-        "[clickhouse]\nurl = '{}'\nreplication = 'macros'\ncluster = 'c'\n[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'",
+        "[clickhouse]\nurl = '{}'\nreplication = 'macros'\ncluster = 'c'\n\
+         [fields.battery]\nfrom = 'batt'\ntype = 'UInt8'",
         server.url
     );
     let clickhouse = ClickHouse::new(&Config::parse(&toml).unwrap().clickhouse).unwrap();

@@ -54,7 +54,7 @@ impl Column {
     }
 
     fn has_comment(&self, comment: &str) -> bool {
-        self.comments.iter().all(|found| found == comment)
+        self.comments.iter().all(|actual| actual == comment)
     }
 }
 
@@ -98,10 +98,11 @@ impl ExistingColumns {
     /// Returns why configured fields conflict with the tables, one line each.
     fn violations(&self, fields: &[Field]) -> Vec<String> {
         let mut violations = Vec::new();
-        let in_queries = names_in_queries();
+        let reserved_names = names_in_queries();
         for field in fields {
-            if in_queries.contains(&*field.name) {
-                violations.push(name_in_queries(&field.name, self.is_field(&field.name)));
+            if reserved_names.contains(&*field.name) {
+                let exists = self.is_field(&field.name);
+                violations.push(reserved_name_violation(&field.name, exists));
                 continue;
             }
             let column = TABLES.iter().rev().find_map(|table| self.column(table, &field.name));
@@ -109,7 +110,8 @@ impl ExistingColumns {
             let (name, table) = (&field.name, &column.table);
             let Some(origins) = column.origins() else {
                 violations.push(format!(
-                    "fields.{name}: {table} has a column of this name that is not a field: choose another name"
+                    "fields.{name}: {table} has a column of this name that is not a field: choose \
+                     another name"
                 ));
                 continue;
             };
@@ -118,15 +120,16 @@ impl ExistingColumns {
             if column.kind != kind {
                 differs.push(format!("{} but configured as {kind}", column.kind));
             }
-            if origins.iter().any(|found| *found != origin) {
-                let found = origins.into_iter().collect::<Vec<_>>().join(" and ");
-                differs.push(format!("{found} but configured as {origin}"));
+            if origins.iter().any(|actual| *actual != origin) {
+                let actual = origins.into_iter().collect::<Vec<_>>().join(" and ");
+                differs.push(format!("{actual} but configured as {origin}"));
             }
             if !differs.is_empty() {
                 violations.push(format!(
-                    "fields.{name}: the column is {}. Stored values do not change: either give the new field another name, \
-                     so that it is computed from `attributes`, for stored fixes too; or have this field computed again with \
-                     `milepost migrate --drop-field {name}` (repeat the option for several fields)",
+                    "fields.{name}: the column is {}. Stored values do not change: either give the \
+                     new field another name, so that it is computed from `attributes`, for stored \
+                     fixes too; or have this field computed again with `milepost migrate \
+                     --drop-field {name}` (repeat the option for several fields)",
                     differs.join(", ")
                 ));
             }
@@ -134,6 +137,7 @@ impl ExistingColumns {
         violations
     }
 
+    /// Returns whether a table has a field of this name, configured or not.
     fn is_field(&self, name: &str) -> bool {
         TABLES.iter().any(|table| self.fields(table).any(|column| column.name == name))
     }
@@ -141,12 +145,12 @@ impl ExistingColumns {
     /// Returns advice for each column of `positions` that is not in the configuration and has a
     /// name that milepost's queries define.
     fn name_conflicts(&self, fields: &[Field]) -> Vec<String> {
-        let in_queries = names_in_queries();
+        let reserved_names = names_in_queries();
         let is_configured = |name: &str| fields.iter().any(|field| field.name == name);
         let columns = self.columns.iter().filter(|column| column.table == "positions");
         let names = columns
             .map(|column| &*column.name)
-            .filter(|name| in_queries.contains(name) && !is_configured(name));
+            .filter(|name| reserved_names.contains(name) && !is_configured(name));
         names
             .map(|name| {
                 let remedy = if self.is_field(name) {
@@ -159,35 +163,37 @@ impl ExistingColumns {
             .collect()
     }
 
-    /// Returns the statements that add the configured columns to the tables, each with its purpose.
+    /// Returns the statements that add the configured columns to the tables, or change the comments
+    /// of existing columns, each with its purpose.
     fn table_changes(&self, layout: &Layout) -> Vec<(String, String)> {
         let fields = &layout.config.fields;
         let mut changes = Vec::new();
         for table in tables(layout).filter(|table| self.has(table)) {
-            let mut changed = Vec::new();
+            let mut clauses = Vec::new();
             let mut names: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
-                // Alphabetical order, so that a host that joins later creates the same table.
-                let before = names.iter().filter(|name| ***name < *field.name).max();
-                let before = before.copied().unwrap_or(layout.last_stored());
+                // The columns of fields are in alphabetical order, so that a host that joins later
+                // creates the same table.
+                let previous = names.iter().filter(|name| ***name < *field.name).max();
+                let previous = previous.copied().unwrap_or(layout.last_stored());
                 match self.column(&table, &field.name) {
                     Some(column) if self.is_on_all_hosts(column) => {
                         if !column.has_comment(&comment(field)) {
                             let comment = quoted(&comment(field));
-                            changed.push(format!("COMMENT COLUMN `{}` {comment}", field.name));
+                            clauses.push(format!("COMMENT COLUMN `{}` {comment}", field.name));
                         }
                     }
                     Some(_) | None => {
-                        changed.push(format!(
-                            "ADD COLUMN IF NOT EXISTS {} AFTER `{before}`",
+                        clauses.push(format!(
+                            "ADD COLUMN IF NOT EXISTS {} AFTER `{previous}`",
                             stored(field)
                         ));
                     }
                 }
                 names.push(&field.name);
             }
-            if !changed.is_empty() {
-                changes.push((format!("fields of {table}"), alter(layout, &table, &changed)));
+            if !clauses.is_empty() {
+                changes.push((format!("fields of {table}"), alter(layout, &table, &clauses)));
             }
         }
         changes
@@ -212,16 +218,16 @@ impl ExistingColumns {
 }
 
 /// The end of an error message: why a column must not have a name that milepost's queries define.
-const RESERVED_NAME: &str = "a name that milepost's own queries define: with such a column, trips and other answers \
-                        would be wrong or fail";
+const RESERVED_NAME: &str = "a name that milepost's own queries define: with such a column, trips \
+                             and other answers would be wrong or fail";
 
-/// Returns the violation for a configured field with such a name. `exists`: the tables already have
-/// its column.
-fn name_in_queries(name: &str, exists: bool) -> String {
+/// Returns the violation for a configured field with a name that milepost's queries define.
+/// `exists`: whether the tables already have its column.
+fn reserved_name_violation(name: &str, exists: bool) -> String {
     let remedy = if exists {
         format!(
-            "rename it in the configuration and run `milepost migrate --drop-field {name}`, then `milepost migrate`; the \
-             new column is computed from `attributes`, for stored fixes too"
+            "rename it in the configuration and run `milepost migrate --drop-field {name}`, then \
+             `milepost migrate`; the new column is computed from `attributes`, for stored fixes too"
         )
     } else {
         format!("choose another, such as {name}_value")
@@ -236,9 +242,10 @@ fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
     TABLES.into_iter().map(str::to_owned).chain(distributed)
 }
 
-fn alter(layout: &Layout, table: &str, changes: &[String]) -> String {
+/// Returns an ALTER TABLE statement with these clauses.
+fn alter(layout: &Layout, table: &str, clauses: &[String]) -> String {
     let head = layout.statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
-    format!("{head}\n    {}", changes.join(",\n    "))
+    format!("{head}\n    {}", clauses.join(",\n    "))
 }
 
 /// Returns the statements that add the configured fields to tables without any of them, for a plan.
@@ -250,10 +257,10 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
         comments: Vec::new(),
         hosts: 1,
     };
-    let found = ExistingColumns { columns: tables(layout).map(column).collect() };
-    let alters = found.table_changes(layout).into_iter();
+    let existing = ExistingColumns { columns: tables(layout).map(column).collect() };
+    let alters = existing.table_changes(layout).into_iter();
     let alters = alters.map(|(step, sql)| (format!("missing {step}"), sql));
-    let views = found.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
+    let views = existing.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
         let step = format!("fields of {}, if they differ", file.name);
         layout.migration(file).into_iter().map(move |sql| (step.clone(), sql))
     });
@@ -264,27 +271,27 @@ impl ClickHouse {
     /// Adds the columns of fields to existing tables; new tables are created with them. Returns the
     /// columns that existed before.
     pub(super) async fn add_fields(&self) -> Result<ExistingColumns, Error> {
-        let found = self.existing_columns(self.layout.cluster()).await?;
-        let violations = found.violations(&self.layout.config.fields);
+        let existing = self.existing_columns(self.layout.cluster()).await?;
+        let violations = existing.violations(&self.layout.config.fields);
         if !violations.is_empty() {
             return Err(Error::Fields { violations });
         }
-        for (step, sql) in found.table_changes(&self.layout) {
+        for (step, sql) in existing.table_changes(&self.layout) {
             self.statement(&step, &sql).await?;
             info!(place = self.layout.place(), "{step} changed");
         }
-        Ok(found)
+        Ok(existing)
     }
 
-    /// Recreates the views that do not show exactly the configured fields. `found`: the existing
+    /// Recreates the views that do not show exactly the configured fields. `existing`: the existing
     /// columns; `None` if they must be read again because views were created since.
-    pub(super) async fn show_fields(&self, found: Option<ExistingColumns>) -> Result<(), Error> {
-        let found = match found {
-            Some(found) => found,
+    pub(super) async fn show_fields(&self, existing: Option<ExistingColumns>) -> Result<(), Error> {
+        let existing = match existing {
+            Some(existing) => existing,
             None => self.existing_columns(self.layout.cluster()).await?,
         };
-        self.show_fields_of(&self.layout, &found).await?;
-        let hidden = found.hidden(&self.layout.config.fields);
+        self.show_fields_of(&self.layout, &existing).await?;
+        let hidden = existing.hidden(&self.layout.config.fields);
         if !hidden.is_empty() {
             info!(
                 fields = hidden.join(", "),
@@ -295,8 +302,12 @@ impl ClickHouse {
         Ok(())
     }
 
-    async fn show_fields_of(&self, layout: &Layout, found: &ExistingColumns) -> Result<(), Error> {
-        for file in found.stale_views(&layout.config.fields) {
+    async fn show_fields_of(
+        &self,
+        layout: &Layout,
+        existing: &ExistingColumns,
+    ) -> Result<(), Error> {
+        for file in existing.stale_views(&layout.config.fields) {
             for sql in layout.migration(file) {
                 self.statement(&format!("fields of {}", file.name), &sql).await?;
             }
@@ -306,38 +317,38 @@ impl ClickHouse {
     }
 
     /// Checks that each of these fields has a column in some table, and that no other configured
-    /// field conflicts with the tables. Call it before `drop_field`: no column may be dropped if
-    /// the migration will then be refused.
+    /// field conflicts with the tables. Call this before `drop_field`, because no column may be
+    /// dropped if the migration will then be refused.
     ///
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.
     pub async fn check_drop(&self, names: &[String]) -> Result<(), Error> {
-        let found = self.existing_columns(self.layout.cluster()).await?;
-        if let Some(name) = names.iter().find(|name| !found.is_field(name)) {
-            let existing: Vec<&str> =
-                found.fields("positions").map(|column| &*column.name).collect();
-            return Err(Error::NoField { name: name.clone(), existing: existing.join(", ") });
+        let existing = self.existing_columns(self.layout.cluster()).await?;
+        if let Some(name) = names.iter().find(|name| !existing.is_field(name)) {
+            let fields: Vec<&str> =
+                existing.fields("positions").map(|column| &*column.name).collect();
+            return Err(Error::NoField { name: name.clone(), existing: fields.join(", ") });
         }
         let mut others = self.layout.config.fields.clone();
         others.retain(|field| !names.contains(&field.name));
-        let violations = found.violations(&others);
+        let violations = existing.violations(&others);
         if violations.is_empty() { Ok(()) } else { Err(Error::Fields { violations }) }
     }
 
-    /// Drops the columns of a field from every table that has them. The attributes from which they
-    /// were computed stay.
+    /// Drops the columns of a field from every table that has them. The attributes from which the
+    /// columns were computed stay.
     ///
     /// # Errors
     /// The server refuses.
     pub async fn drop_field(&self, name: &str) -> Result<(), Error> {
-        let found = self.existing_columns(self.layout.cluster()).await?;
-        let existing: Vec<&str> = found.fields("positions").map(|column| &*column.name).collect();
+        let existing = self.existing_columns(self.layout.cluster()).await?;
+        let fields: Vec<&str> = existing.fields("positions").map(|column| &*column.name).collect();
         // Change the views before the tables: a view that reads a dropped column fails.
         let mut layout = Layout::new(&self.layout.config);
-        layout.config.fields.retain(|field| field.name != name && existing.contains(&&*field.name));
-        self.show_fields_of(&layout, &found).await?;
+        layout.config.fields.retain(|field| field.name != name && fields.contains(&&*field.name));
+        self.show_fields_of(&layout, &existing).await?;
         for table in tables(&layout).collect::<Vec<_>>().iter().rev() {
-            if found.has(table) {
+            if existing.has(table) {
                 let sql = alter(&layout, table, &[format!("DROP COLUMN IF EXISTS `{name}`")]);
                 self.statement(&format!("field {name} of {table}"), &sql).await?;
             }
@@ -354,22 +365,23 @@ impl ClickHouse {
     /// The server refuses.
     pub async fn field_changes(&self) -> Result<FieldChanges, Error> {
         let fields = &self.layout.config.fields;
-        let found = self.existing_columns(None).await?;
+        let existing = self.existing_columns(None).await?;
         let is_missing = |field: &&Field| {
-            let lacks = |table: String| match found.column(&table, &field.name) {
-                Some(column) => !found.is_on_all_hosts(column),
-                None => found.has(&table),
+            let lacks = |table: String| match existing.column(&table, &field.name) {
+                Some(column) => !existing.is_on_all_hosts(column),
+                None => existing.has(&table),
             };
             tables(&self.layout).any(lacks)
         };
-        let violations = found.violations(fields);
+        let violations = existing.violations(fields);
         let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
-        let stale = found.stale_views(fields);
-        let exists = |file: &&&Migration| file.created_object().is_some_and(|view| found.has(view));
+        let stale = existing.stale_views(fields);
+        let exists =
+            |file: &&&Migration| file.created_object().is_some_and(|view| existing.has(view));
         let stale_views =
             stale.iter().filter(exists).filter_map(|file| file.created_object()).collect();
-        let hidden = found.hidden(fields).into_iter().map(str::to_owned).collect();
-        let name_conflicts = found.name_conflicts(fields);
+        let hidden = existing.hidden(fields).into_iter().map(str::to_owned).collect();
+        let name_conflicts = existing.name_conflicts(fields);
         Ok(FieldChanges { violations, to_add, stale_views, hidden, name_conflicts })
     }
 
@@ -383,8 +395,10 @@ impl ClickHouse {
         let names = list(names.map(|name| quoted(&name)));
         let sql = format!(
             "SELECT table, name, arrayStringConcat(arraySort(groupUniqArray(type)), ' and '), \
-             arrayStringConcat(arraySort(groupUniqArray(replaceRegexpAll(comment, '\\s', ' '))), '{COMMENT_SEPARATOR}'), toString(count()) \
-             FROM {columns} WHERE database = '{}' AND table IN ({names}) GROUP BY table, name ORDER BY table, min(position)",
+             arrayStringConcat(arraySort(groupUniqArray(replaceRegexpAll(comment, '\\s', ' '))), \
+             '{COMMENT_SEPARATOR}'), toString(count()) \
+             FROM {columns} WHERE database = '{}' AND table IN ({names}) \
+             GROUP BY table, name ORDER BY table, min(position)",
             self.database
         );
         let rows: Vec<[String; 5]> =
@@ -421,7 +435,8 @@ mod tests {
     use milepost_config::Config;
 
     const BATTERY: &str = "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\nunknown = [255]\n";
-    const IGNITION: &str = "[fields.ignition]\nfrom = ['io/239', 'ign']\ntype = 'Bool'\ncomment = \"Key's {position}\"\n";
+    const IGNITION: &str = "[fields.ignition]\nfrom = ['io/239', 'ign']\ntype = 'Bool'\n\
+                            comment = \"Key's {position}\"\n";
 
     fn layout(clickhouse: &str, fields: &[&str]) -> Layout {
         let toml = format!("[clickhouse]\n{clickhouse}\n{}", fields.concat());
@@ -433,7 +448,7 @@ mod tests {
     }
 
     /// Returns existing tables of fixes with these columns of fields.
-    fn found(columns: &[(&str, &str, &str)]) -> ExistingColumns {
+    fn tables_with(columns: &[(&str, &str, &str)]) -> ExistingColumns {
         let tables = ["last_positions_state", "positions"];
         let fixed = tables.map(|table| column(table, "driver_id", "String", "Driver id"));
         let added = columns.iter().flat_map(|(name, kind, comment)| {
@@ -442,20 +457,32 @@ mod tests {
         ExistingColumns { columns: fixed.into_iter().chain(added).collect() }
     }
 
+    /// Returns the statements that change the two tables of fixes: `last_positions_state`, then
+    /// `positions`.
+    fn two_changes(existing: &ExistingColumns, layout: &Layout) -> [String; 2] {
+        let statements: Vec<_> =
+            existing.table_changes(layout).into_iter().map(|(_, sql)| sql).collect();
+        statements.try_into().expect("a statement for each table")
+    }
+
     #[test]
     fn field_columns_follow_the_fixed_columns_in_name_order() {
         let layout = layout("", &[BATTERY, IGNITION]);
-        let existing = found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
-        let changes = existing.table_changes(&layout);
-        assert_eq!(changes.len(), 2);
-        let expected = "ALTER TABLE fleet.last_positions_state\n    ADD COLUMN IF NOT EXISTS `ignition` Nullable(Bool) MATERIALIZED ";
-        assert!(changes[0].1.starts_with(expected), "{changes:?}");
+        let existing =
+            tables_with(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+        let [of_state, of_positions] = two_changes(&existing, &layout);
+        let start = "ALTER TABLE fleet.last_positions_state\n    \
+                     ADD COLUMN IF NOT EXISTS `ignition` Nullable(Bool) MATERIALIZED ";
+        assert!(of_state.starts_with(start), "{of_state}");
         let end =
             " CODEC(ZSTD(1)) COMMENT 'Key\\'s {position} [field from io/239, ign]' AFTER `battery`";
-        assert!(changes[1].1.ends_with(end), "{changes:?}");
-        let first =
-            found(&[("ignition", "Nullable(Bool)", "Key's {position} [field from io/239, ign]")]);
-        let sql = &first.table_changes(&layout)[1].1;
+        assert!(of_positions.ends_with(end), "{of_positions}");
+        let existing = tables_with(&[(
+            "ignition",
+            "Nullable(Bool)",
+            "Key's {position} [field from io/239, ign]",
+        )]);
+        let [_, sql] = two_changes(&existing, &layout);
         assert!(
             sql.contains("`battery` Nullable(UInt8)") && sql.ends_with(" AFTER `acc`"),
             "{sql}"
@@ -479,7 +506,7 @@ mod tests {
     fn matching_tables_need_no_change() {
         let layout = layout("", &[BATTERY]);
         let mut existing =
-            found(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
+            tables_with(&[("battery", "Nullable(UInt8)", "[field from batt; unknown 255]")]);
         assert!(existing.table_changes(&layout).is_empty());
         assert_eq!(existing.stale_views(&layout.config.fields).len(), 2);
         for view in ["fixes", "last_positions"] {
@@ -494,31 +521,33 @@ mod tests {
     #[test]
     fn changed_comment_alters_the_existing_column() {
         let existing =
-            found(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
-        let changes = existing.table_changes(&layout("", &[BATTERY]));
-        let expected = "ALTER TABLE fleet.positions\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
-        assert_eq!(changes[1].1, expected);
+            tables_with(&[("battery", "Nullable(UInt8)", "Charge [field from batt; unknown 255]")]);
+        let [_, of_positions] = two_changes(&existing, &layout("", &[BATTERY]));
+        let expected = "ALTER TABLE fleet.positions\n    \
+                        COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
+        assert_eq!(of_positions, expected);
     }
 
     #[test]
     fn comment_that_differs_between_hosts_is_set_on_all() {
         let comments = "Charge [field from batt; unknown 255]\u{1f}[field from batt; unknown 255]";
-        let existing = found(&[("battery", "Nullable(UInt8)", comments)]);
+        let existing = tables_with(&[("battery", "Nullable(UInt8)", comments)]);
         let layout = layout("replication = 'macros'\ncluster = 'c'", &[BATTERY]);
         assert!(existing.violations(&layout.config.fields).is_empty());
-        let changes = existing.table_changes(&layout);
-        let expected = "\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
-        assert_eq!(changes.len(), 2);
-        assert!(changes[1].1.ends_with(expected), "{changes:?}");
+        let [_, of_positions] = two_changes(&existing, &layout);
+        let end = "\n    COMMENT COLUMN `battery` '[field from batt; unknown 255]'";
+        assert!(of_positions.ends_with(end), "{of_positions}");
     }
 
     #[test]
     fn field_that_differs_between_hosts_is_a_violation() {
         let comments = "[field from b]\u{1f}[field from batt; unknown 255]";
-        let existing = found(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
+        let existing =
+            tables_with(&[("battery", "Nullable(UInt16) and Nullable(UInt8)", comments)]);
         let violations = existing.violations(&layout("", &[BATTERY]).config.fields);
-        let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) but configured as Nullable(UInt8), \
-                        [field from b] and [field from batt; unknown 255] but configured as [field from batt; unknown 255].";
+        let expected = "fields.battery: the column is Nullable(UInt16) and Nullable(UInt8) but \
+                        configured as Nullable(UInt8), [field from b] and [field from batt; \
+                        unknown 255] but configured as [field from batt; unknown 255].";
         assert!(violations[0].starts_with(expected), "{violations:?}");
     }
 
@@ -526,24 +555,24 @@ mod tests {
     fn name_that_queries_define_is_a_violation() {
         const SERVER: &str = "[fields.server]\nfrom = 'srv'\ntype = 'String'\n";
         let fields = layout("", &[SERVER]).config.fields;
-        let new = found(&[]).violations(&fields);
+        let new = tables_with(&[]).violations(&fields);
         assert!(
             new.len() == 1 && new[0].ends_with("choose another, such as server_value"),
             "{new:?}"
         );
-        let existing = found(&[("server", "Nullable(String)", "[field from srv]")]);
+        let existing = tables_with(&[("server", "Nullable(String)", "[field from srv]")]);
         let violations = existing.violations(&fields);
         assert!(violations[0].contains("--drop-field server"), "{violations:?}");
         let hidden = existing.name_conflicts(&[]);
         assert!(hidden.len() == 1 && hidden[0].contains("--drop-field server"), "{hidden:?}");
-        let own = found(&[("half", "UInt8", "The operator's own")]).name_conflicts(&[]);
+        let own = tables_with(&[("half", "UInt8", "The operator's own")]).name_conflicts(&[]);
         assert!(own.len() == 1 && own[0].contains("RENAME COLUMN"), "{own:?}");
         assert!(existing.name_conflicts(&fields).is_empty(), "a violation already");
     }
 
     #[test]
     fn every_violation_comes_with_advice() {
-        let existing = found(&[
+        let existing = tables_with(&[
             ("battery", "Nullable(UInt16)", "[field from b]"),
             ("ignition", "UInt8", "The operator's own"),
         ]);

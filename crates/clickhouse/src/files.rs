@@ -107,6 +107,7 @@ impl Migration {
         self.created_object().filter(|_| self.sql.contains("\n{shards}CREATE TABLE "))
     }
 
+    /// Returns the part of the file's name after the version.
     fn object(&self) -> &'static str {
         self.name.split_once('_').map_or("", |(_, object)| object)
     }
@@ -121,8 +122,8 @@ mod tests {
         for (version, released) in AMENDED {
             let file = MIGRATIONS.iter().find(|migration| migration.version == version).unwrap();
             assert_eq!(file.checksum(), released);
-            let now = format!("{:032x}", XxHash3_128::oneshot(file.sql.as_bytes()));
-            assert_ne!(now, released, "{} is not amended", file.name);
+            let actual = format!("{:032x}", XxHash3_128::oneshot(file.sql.as_bytes()));
+            assert_ne!(actual, released, "{} is not amended", file.name);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! One attempt to insert, over HTTP. It does not use the client library, which accepts any 200 as a
-//! success and collects the whole body of an error.
+//! One attempt to insert, over HTTP, without the client library: the library accepts any 200 as a
+//! success, and collects the whole body of an error.
 //!
 //! Guarantee: `Ok` means that ClickHouse itself confirmed the commit of all rows. They are fsynced,
 //! as the tables require. If the tables are replicated, the rows are on as many replicas as
@@ -54,9 +54,12 @@ const SMALL_ROW_BYTES_MAX: usize = 4 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of a request that finds out whether the proxies accept a body of a given size.
 const SIZE_PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Header with ClickHouse's counts, in JSON.
 const SUMMARY: &str = "X-ClickHouse-Summary";
+/// Header with ClickHouse's error code.
 const EXCEPTION_CODE: &str = "X-ClickHouse-Exception-Code";
 
+/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 enum InsertError {
     #[error("cannot be reached")]
@@ -83,13 +86,13 @@ enum InsertError {
     #[error("unexpected body in a success response, so the rows may not have been inserted: {0}")]
     WithBody(String),
     #[error(
-        "a success without X-ClickHouse-Summary and its written_rows: the response is not ClickHouse's, or a proxy \
-         removed that header"
+        "a success without X-ClickHouse-Summary and its written_rows: the response is not \
+         ClickHouse's, or a proxy removed that header"
     )]
     WithoutSummary,
     #[error(
-        "a success response, but ClickHouse counted {written} of {sent} rows: another replica may have stored them in an earlier \
-         attempt, or a proxy may have cut off the request's body"
+        "a success response, but ClickHouse counted {written} of {sent} rows: another replica may \
+         have stored them in an earlier attempt, or a proxy may have cut off the request's body"
     )]
     WroteFewerRows { sent: u64, written: u64 },
     #[error("the response was cut off")]
@@ -146,6 +149,7 @@ pub(super) fn refused_code(error: &SinkError) -> Option<u32> {
     if let InsertError::Refused { code, .. } = source { Some(*code) } else { None }
 }
 
+/// Sends inserts to the endpoint in use.
 pub(super) struct Inserter {
     http: legacy::Client<Connector, RowsBody>,
     /// The client for requests without rows, which measure the accepted size.
@@ -181,6 +185,7 @@ impl Inserter {
         }
     }
 
+    /// Builds the request of one attempt.
     fn request(&self, endpoint: &Url, insert: &Screened, attempt: &Attempt) -> Request<RowsBody> {
         let mut url = endpoint.clone();
         url.query_pairs_mut()
@@ -224,7 +229,7 @@ impl Inserter {
         statement: &str,
         bytes: usize,
     ) -> Result<bool, Box<dyn StdError + Send + Sync>> {
-        let mut url = self.endpoints.current().1.clone();
+        let mut url = self.endpoints.current_url().clone();
         let statement = match self.topology {
             Topology::Sharded => Cow::from(shards::distributed_insert(statement)),
             Topology::SingleServer | Topology::Replicated => Cow::from(statement),
@@ -257,6 +262,7 @@ impl Inserter {
             .unwrap_or(Err(Box::new(InsertError::TimedOut(SIZE_PROBE_TIMEOUT))))
     }
 
+    /// Sends one attempt to this endpoint. The caller limits the time.
     async fn send(
         &self,
         endpoint: &Url,
@@ -308,6 +314,7 @@ impl Inserter {
         }
     }
 
+    /// Returns the error for ClickHouse's error code. `text`: the beginning of the response.
     fn refused(&self, code: u32, text: String) -> InsertError {
         self.login.reread_if_login_failed(code);
         let (kind, advice) = (kind_of_code(code, self.topology), advice(code));
@@ -315,6 +322,7 @@ impl Inserter {
         InsertError::Refused { code, kind, advice, text }
     }
 
+    /// Returns the error for a request without a response.
     fn request_failed(&self, error: legacy::Error) -> InsertError {
         if error.is_connect() {
             InsertError::NotReached(error)
@@ -373,8 +381,8 @@ async fn read_beginning(response: Response<Incoming>) -> Result<Vec<u8>, hyper::
     while bytes.len() < ANSWER_BYTES_MAX {
         let Some(frame) = body.frame().await else { break };
         if let Some(data) = frame?.data_ref() {
-            let room = ANSWER_BYTES_MAX - bytes.len();
-            bytes.extend_from_slice(&data[..data.len().min(room)]);
+            let free_bytes = ANSWER_BYTES_MAX - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(free_bytes)]);
         }
     }
     Ok(bytes)

@@ -85,7 +85,10 @@ impl Login {
                     let mut log =
                         this.unreadable_log.lock().unwrap_or_else(PoisonError::into_inner);
                     if log.allow(Instant::now()) {
-                        warn!(%error, "clickhouse.password_file cannot be read; keeping the last password");
+                        warn!(
+                            %error,
+                            "clickhouse.password_file cannot be read; keeping the last password"
+                        );
                     }
                 }
             }

@@ -23,42 +23,65 @@ use milepost_core::encode::TABLES;
 /// Suffix of the database of the parameterised views. These views have their own database, because
 /// tools that query the columns of every table fail on a parameterised view.
 const ASK: &str = "_ask";
-/// The materialized views that inserts fill, each with its table and the idempotent statement that
-/// fills the table from rows stored before the view existed.
-const FILLS: [([&str; 2], &str); 3] = [
-    (
-        ["last_positions_mv", "last_positions_state"],
-        "INSERT INTO {database}.last_positions_state{all} SELECT * FROM {database}.positions{all} \
-         SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
-    ),
-    (
-        ["event_states_mv", "event_states"],
-        "INSERT INTO {database}.event_states (driver_id, state, fence, kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at) \
-         SELECT driver_id, state, fence, newest.1, newest.2, newest.3, newest.4, newest.5, newest.6, newest.7, newest.8, newest.9, newest.10 FROM ( \
-         SELECT driver_id, multiIf(kind IN ('entered', 'overstayed', 'left'), 'fence', kind IN ('silent', 'heard'), 'contact', 'speed') AS state, fence, \
-         argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, written_at), (known_at, ts, seq, kind = 'overstayed', written_at)) AS newest \
-         FROM {database}.events WHERE kind NOT IN ('jump', 'off_hours') GROUP BY driver_id, state, fence) SETTINGS max_execution_time = 0",
-    ),
-    (
-        ["recent_events_mv", "recent_events"],
-        "INSERT INTO {database}.recent_events (known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, webhook_at, written_at) \
-         SELECT known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, webhook_at, written_at FROM {database}.events \
-         WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
-    ),
+
+/// A materialized view that inserts fill.
+#[derive(Clone, Copy)]
+struct Fill {
+    view: &'static str,
+    /// The view's table.
+    table: &'static str,
+    /// The idempotent statement that fills the table from rows stored before the view existed.
+    statement: &'static str,
+}
+
+/// The materialized views whose tables must be filled when they are created.
+const FILLS: [Fill; 3] = [
+    Fill {
+        view: "last_positions_mv",
+        table: "last_positions_state",
+        statement: "INSERT INTO {database}.last_positions_state{all} \
+                    SELECT * FROM {database}.positions{all} \
+                    SETTINGS max_execution_time = 0, distributed_foreground_insert = 1",
+    },
+    Fill {
+        view: "event_states_mv",
+        table: "event_states",
+        statement: "INSERT INTO {database}.event_states \
+                    (driver_id, state, fence, kind, ts, seq, lat, lng, speed, known_at, mqtt_at, \
+                    webhook_at, written_at) \
+                    SELECT driver_id, state, fence, newest.1, newest.2, newest.3, newest.4, \
+                    newest.5, newest.6, newest.7, newest.8, newest.9, newest.10 FROM ( \
+                    SELECT driver_id, multiIf(kind IN ('entered', 'overstayed', 'left'), 'fence', \
+                    kind IN ('silent', 'heard'), 'contact', 'speed') AS state, fence, \
+                    argMax((kind, ts, seq, lat, lng, speed, known_at, mqtt_at, webhook_at, \
+                    written_at), (known_at, ts, seq, kind = 'overstayed', written_at)) AS newest \
+                    FROM {database}.events WHERE kind NOT IN ('jump', 'off_hours') \
+                    GROUP BY driver_id, state, fence) SETTINGS max_execution_time = 0",
+    },
+    Fill {
+        view: "recent_events_mv",
+        table: "recent_events",
+        statement: "INSERT INTO {database}.recent_events \
+                    (known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, \
+                    webhook_at, written_at) \
+                    SELECT known_at, driver_id, ts, seq, kind, fence, lat, lng, speed, mqtt_at, \
+                    webhook_at, written_at FROM {database}.events \
+                    WHERE known_at > now64(3) - INTERVAL 2 DAY SETTINGS max_execution_time = 0",
+    },
 ];
 /// The server's two time limits, in seconds, for a statement on all hosts of a cluster. First, how
 /// long the server waits for all hosts before it returns an error that names the missing ones.
 /// Second, how long the statement may take in total. The caller retries a statement that exceeds a
 /// limit.
 const HOSTS_SECONDS_MAX: [&str; 2] = ["180", "200"];
-/// The client's timeout for such a statement. It is longer than the server's limits, so that the
-/// server's error still arrives.
+/// The client's timeout for a statement on all hosts of a cluster. It is longer than the server's
+/// limits, so that the server's error still arrives.
 const HOSTS_TIMEOUT: Duration = Duration::from_secs(210);
 
 impl Migration {
     /// Returns the entry of [`FILLS`] for the view that this file creates, if it has one.
-    fn fill(&self) -> Option<([&'static str; 2], &'static str)> {
-        FILLS.into_iter().find(|([view, _], _)| self.created_object() == Some(view))
+    fn fill(&self) -> Option<Fill> {
+        FILLS.into_iter().find(|fill| self.created_object() == Some(fill.view))
     }
 }
 
@@ -73,7 +96,7 @@ impl ClickHouse {
         let pending = self.pending().await?;
         self.ensure_created_for_shards(&pending).await?;
         let is_pending =
-            |known: &Migration| pending.iter().any(|migration| migration.version == known.version);
+            |file: &Migration| pending.iter().any(|migration| migration.version == file.version);
         let missing = self.missing_objects(&pending).await?;
         if !missing.is_empty() {
             let names: Vec<&str> = missing.iter().map(|(name, _)| &**name).collect();
@@ -82,7 +105,7 @@ impl ClickHouse {
                 "recorded objects are missing on some host; creating them again"
             );
         }
-        let found = self.add_fields().await?;
+        let existing_columns = self.add_fields().await?;
         let mut applied = Vec::new();
         for migration in
             MIGRATIONS.iter().filter(|migration| !missing.is_empty() || is_pending(migration))
@@ -95,13 +118,14 @@ impl ClickHouse {
             // on only some hosts was filled when it was first created.
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
-                is_pending(migration)
-                    || missing.iter().any(|(object, nowhere)| *object == name && *nowhere)
+                let is_nowhere =
+                    |(missing, is_nowhere): &(String, bool)| *missing == name && *is_nowhere;
+                is_pending(migration) || missing.iter().any(is_nowhere)
             };
-            if let Some(([view, table], fill)) = migration.fill()
+            if let Some(Fill { view, table, statement }) = migration.fill()
                 && (is_new(view) || is_new(table))
             {
-                self.fill(view, fill).await?;
+                self.fill(view, statement).await?;
             }
             // The migration's statements and this record are idempotent. After a crash between
             // them, the next run completes the migration. Several pods may do so at the same time.
@@ -109,13 +133,13 @@ impl ClickHouse {
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
-        self.show_fields(applied.is_empty().then_some(found)).await?;
+        self.show_fields(applied.is_empty().then_some(existing_columns)).await?;
         self.apply_retention().await?;
         Ok(applied)
     }
 
-    /// Sets the configured storage policy and time-to-live on each table that has other ones.
-    /// ClickHouse then removes older rows in the background.
+    /// Sets the configured storage policy and time-to-live on each table whose own differ.
+    /// ClickHouse then removes expired rows in the background.
     async fn apply_retention(&self) -> Result<(), Error> {
         let sql = format!(
             "SELECT name, engine_full FROM system.tables WHERE database = '{}'",
@@ -160,7 +184,7 @@ impl ClickHouse {
     /// if a host joined the cluster later.
     async fn missing_objects(&self, pending: &[Migration]) -> Result<Vec<(String, bool)>, Error> {
         let is_recorded =
-            |known: &&Migration| pending.iter().all(|migration| migration.version != known.version);
+            |file: &&Migration| pending.iter().all(|migration| migration.version != file.version);
         let names = MIGRATIONS.iter().filter(is_recorded).flat_map(|migration| {
             let ask_view =
                 migration.created_ask_view().map(|name| format!("{}{ASK}.{name}", self.database));
@@ -177,14 +201,16 @@ impl ClickHouse {
             Some(cluster) => format!("clusterAllReplicas('{cluster}', system.{table})"),
         };
         let sql = format!(
-            "SELECT object, sum(hosts) = 0 FROM (SELECT concat(database, '.', name) AS object, 1 AS hosts FROM {} \
-             UNION ALL SELECT arrayJoin(['{names}']), 0) WHERE object IN ('{names}') GROUP BY object \
+            "SELECT object, sum(hosts) = 0 FROM \
+             (SELECT concat(database, '.', name) AS object, 1 AS hosts FROM {} \
+             UNION ALL SELECT arrayJoin(['{names}']), 0) \
+             WHERE object IN ('{names}') GROUP BY object \
              HAVING sum(hosts) < (SELECT count() FROM {}) ORDER BY object",
             on_every_host("tables"),
             on_every_host("one"),
         );
         let rows = self.query_rows("asking for the existing tables", &sql).await?;
-        Ok(rows.into_iter().map(|[name, nowhere]| (name, nowhere == "1")).collect())
+        Ok(rows.into_iter().map(|[name, is_nowhere]| (name, is_nowhere == "1")).collect())
     }
 
     /// Fails if `clickhouse.shards` is set but the tables were created without that setting. Then
@@ -192,14 +218,15 @@ impl ClickHouse {
     /// their migrations are recorded as applied.
     async fn ensure_created_for_shards(&self, pending: &[Migration]) -> Result<(), Error> {
         let Some(cluster) = self.layout.shards() else { return Ok(()) };
-        let first = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
-        if first
-            .is_none_or(|first| pending.iter().any(|migration| migration.version == first.version))
-        {
-            return Ok(());
+        let file = MIGRATIONS.iter().find(|migration| migration.table() == Some(TABLES[0].name));
+        let is_pending =
+            |file: &Migration| pending.iter().any(|migration| migration.version == file.version);
+        if file.is_none_or(is_pending) {
+            return Ok(()); // `migrate` creates the tables next
         }
         let sql = format!(
-            "SELECT count() > 0 FROM clusterAllReplicas('{cluster}', system.tables) WHERE database = '{}' AND name = '{}'",
+            "SELECT count() > 0 FROM clusterAllReplicas('{cluster}', system.tables) \
+             WHERE database = '{}' AND name = '{}'",
             self.database,
             shards::distributed_name(TABLES[0].name)
         );
@@ -239,7 +266,8 @@ impl ClickHouse {
             .iter()
             .flat_map(|table| [table.name.to_owned(), shards::distributed_name(table.name)]);
         let sql = format!(
-            "SELECT table, name, type FROM system.columns WHERE database = '{}' AND table IN ('{}')",
+            "SELECT table, name, type FROM system.columns \
+             WHERE database = '{}' AND table IN ('{}')",
             self.database,
             names.collect::<Vec<_>>().join("', '")
         );
@@ -252,7 +280,8 @@ impl ClickHouse {
                 Some(_) => &distributed,
                 None if exists(&distributed) => {
                     misfits.push(format!(
-                        "{distributed} exists: these tables were created with clickhouse.shards = true"
+                        "{distributed} exists: these tables were created with \
+                         clickhouse.shards = true"
                     ));
                     continue;
                 }
@@ -267,7 +296,8 @@ impl ClickHouse {
                     None => misfits.push(format!("{name}.{column} is missing")),
                     Some([.., other]) if !kind.fits(other) => {
                         misfits.push(format!(
-                            "{name}.{column} is {other}, which does not fit the values that milepost inserts"
+                            "{name}.{column} is {other}, which does not fit the values that \
+                             milepost inserts"
                         ));
                     }
                     Some(_) => {}
@@ -284,7 +314,8 @@ impl ClickHouse {
         let is_everywhere = match self.layout.cluster() {
             None => format!("SELECT count() > 0 FROM system.databases WHERE name = '{name}'"),
             Some(cluster) => format!(
-                "SELECT (SELECT count() FROM clusterAllReplicas('{cluster}', system.databases) WHERE name = '{name}') \
+                "SELECT (SELECT count() FROM clusterAllReplicas('{cluster}', system.databases) \
+                 WHERE name = '{name}') \
                  = (SELECT count() FROM clusterAllReplicas('{cluster}', system.one))"
             ),
         };
@@ -375,24 +406,30 @@ impl ClickHouse {
     }
 }
 
+/// Returns the template of the statement that creates a database.
 fn create_database(name: &str) -> String {
     format!("CREATE DATABASE IF NOT EXISTS {name}{{on_cluster}}")
 }
 
+/// Returns the template of the statement that sets a table's storage policy.
 fn modify_policy(table: &str, policy: &str) -> String {
     format!(
-        "ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY SETTING storage_policy = '{policy}'"
+        "ALTER TABLE {{database}}.{table}{{on_cluster}}\n    \
+         MODIFY SETTING storage_policy = '{policy}'"
     )
 }
 
+/// Returns the template of the statement that sets a table's time-to-live.
 fn modify_ttl(table: &str, ttl: &str) -> String {
     format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY TTL {ttl}")
 }
 
+/// Returns the statement that records a migration.
 fn record(database: &str, migration: &Migration) -> String {
     let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
     format!(
-        "INSERT INTO {database}.{LEDGER} (version, name, checksum) VALUES ({version}, '{name}', '{checksum}')"
+        "INSERT INTO {database}.{LEDGER} (version, name, checksum) \
+         VALUES ({version}, '{name}', '{checksum}')"
     )
 }
 
@@ -417,8 +454,8 @@ pub fn plan(config: &config::ClickHouse) -> String {
         for sql in layout.migration(migration) {
             add(migration.name, &place, &sql);
         }
-        if let Some((_, fill)) = migration.fill() {
-            let sql = layout.statement(fill);
+        if let Some(fill) = migration.fill() {
+            let sql = layout.statement(fill.statement);
             add("rows stored before the view", "on the host to which milepost connects", &sql);
         }
         let sql = record(&config.database, migration);
@@ -480,13 +517,10 @@ mod tests {
         );
         // A file numbered 300 or higher may replace an object of an earlier file.
         let first_files = MIGRATIONS.iter().filter(|migration| migration.version < 300);
-        let mut made: Vec<_> =
-            first_files.map(|migration| migration.name.split_once('_')).collect();
-        made.sort_unstable_by_key(|name| name.map(|(_, object)| object));
-        assert!(
-            made.windows(2).all(|pair| pair[0].map(|name| name.1) != pair[1].map(|name| name.1)),
-            "{made:?}"
-        );
+        let object = |name: &'static str| name.split_once('_').map(|(_, object)| object);
+        let mut objects: Vec<_> = first_files.map(|migration| object(migration.name)).collect();
+        objects.sort_unstable();
+        assert!(objects.windows(2).all(|pair| pair[0] != pair[1]), "{objects:?}");
         for migration in MIGRATIONS.iter().filter(|migration| migration.sql.contains("CREATE ")) {
             let is_named =
                 migration.created_object().is_some() || migration.created_ask_view().is_some();

@@ -33,7 +33,8 @@ impl ClickHouse {
     /// Returns the rejects for this reason that were received at `since` or later, oldest first.
     pub fn rejects(&self, reason: Reason, since: Timestamp) -> Result<StoredRejects, Error> {
         let sql = format!(
-            "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), payload_bytes, count \
+            "SELECT toUnixTimestamp64Milli(received_at), topic, driver_id, hex(payload), \
+             payload_bytes, count \
              FROM {} WHERE reason = '{}' AND received_at >= fromUnixTimestamp64Milli({}) \
              ORDER BY received_at",
             self.table_on_all_shards("rejects"),

@@ -1,31 +1,32 @@
 //! Fills the templates of `sql/`: the same files create the tables of one server, of replicas and
 //! of shards.
 //!
-//! | placeholder | one server | replicas and shards |
-//! |---|---|---|
-//! | `{database}` | `clickhouse.database` | the same |
-//! | `{on_cluster}` | nothing | ` ON CLUSTER '…'`, if `clickhouse.cluster` is set |
-//! | `{engine:ReplacingMergeTree}` | `ReplacingMergeTree` | its replicated form, with its path in Keeper |
-//! | `{tokens}` | the setting for how many insert tokens the table remembers | the settings of a replicated table for their number and age |
-//! | `{no_tokens}` | the setting with which the table remembers no insert tokens | that setting of a replicated table |
-//! | `{retention:positions, toDateTime(ts)}` | when rows expire, by `clickhouse.retention` | the same |
-//! | `{policy}` | the storage policy of `clickhouse.retention`, and a comma, if one is configured | the same |
-//! | `{shards}` before a statement | leaves the statement out | keeps it where `clickhouse.shards` is true |
-//! | `{all}` after a table's name | nothing | `_all` where `clickhouse.shards` is true: the table that reads all shards |
-//! | `{cluster}` | not used | `clickhouse.cluster` |
+//! - `{database}`: `clickhouse.database`
+//! - `{on_cluster}`: ` ON CLUSTER '…'` if `clickhouse.cluster` is set, else nothing
+//! - `{engine:ReplacingMergeTree}`: `ReplacingMergeTree` on one server, else its replicated form,
+//!   with its path in Keeper
+//! - `{tokens}`: the settings for how many insert tokens the table remembers, and for how long
+//! - `{no_tokens}`: the setting with which the table remembers no insert tokens
+//! - `{retention:positions, toDateTime(ts)}`: when rows expire, by `clickhouse.retention`
+//! - `{policy}`: the storage policy of `clickhouse.retention` and a comma, if one is configured
+//! - `{shards}` before a statement: leaves the statement out unless `clickhouse.shards` is true
+//! - `{all}` after a table's name: `_all`, the table that reads all shards, if `clickhouse.shards`
+//!   is true, else nothing
+//! - `{cluster}`: `clickhouse.cluster`
 //!
 //! More placeholders stand for the current columns of a fix, which `sql/columns.sql` lists. A new
 //! table is created with all of them; a later migration adds the missing ones to existing tables
 //! (docs/add-a-field.md).
 //!
-//! | placeholder | stands for |
-//! |---|---|
-//! | `{stored}` | the columns of `positions` and `last_positions_state`: the first section of `sql/columns.sql`, then those of `[fields.NAME]` |
-//! | `{stored_plain}` | the same columns with the server's default compression |
-//! | `{add_stored}`, `{add_stored_plain}` | `ADD COLUMN IF NOT EXISTS` for each of them except the fields |
-//! | `{shown}` | the columns of `fixes` and `last_positions`: the second section of `sql/columns.sql`, then those of `[fields.NAME]` |
-//! | `{shown_names}` | the names of these columns |
-//! | `{again:011_fixes}` as a statement | the statements of that earlier file |
+//! - `{stored}`: the columns of `positions` and `last_positions_state`: the first section of
+//!   `sql/columns.sql`, then those of `[fields.NAME]`
+//! - `{stored_plain}`: the same columns with the server's default compression
+//! - `{add_stored}`, `{add_stored_plain}`: `ADD COLUMN IF NOT EXISTS` for each of these columns
+//!   except the fields
+//! - `{shown}`: the columns of `fixes` and `last_positions`: the second section of
+//!   `sql/columns.sql`, then those of `[fields.NAME]`
+//! - `{shown_names}`: the names of the shown columns
+//! - `{again:011_fixes}` as a statement: the statements of that earlier file
 //!
 //! Everything else in braces is a parameter of a view, with its type: `{driver:String}`. Statements
 //! end with `;` at the end of a line.
@@ -35,6 +36,7 @@ use super::files::{LEDGER, MIGRATIONS, Migration};
 use milepost_config as config;
 use milepost_config::{Field, Replication, Retention, Tier};
 
+/// The setting for how many insert tokens a table remembers.
 const TOKENS: &str = "non_replicated_deduplication_window = 10000";
 /// Replicated tables also forget a token after some time. The default is an hour; a week is longer
 /// than milepost retries a batch with one token.
@@ -42,8 +44,11 @@ const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 /// Setting of tables that people fill with INSERT: they may insert the same values again.
 const NO_TOKENS: &str = "non_replicated_deduplication_window = 0";
+/// The same setting of replicated tables.
 const REPLICATED_NO_TOKENS: &str = "replicated_deduplication_window = 0";
+/// Beginning of the placeholder for a table's time-to-live.
 const RETENTION: &str = "{retention:";
+/// The columns of a fix, in two sections: see [`sections`].
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
 
 /// The layout of the tables: on one server, on replicas, or on shards.
@@ -127,16 +132,18 @@ impl Layout {
     /// Returns every table whose rows expire, with its time-to-live.
     pub(super) fn ttls(&self) -> Vec<(&'static str, String)> {
         let ttl = |migration: &Migration| {
-            let (_, rest) = migration.sql.split_once(RETENTION)?;
-            Some((migration.table()?, self.render_ttl(rest.split_once('}')?.0)))
+            let (_, after) = migration.sql.split_once(RETENTION)?;
+            let (arguments, _) = after.split_once('}')?;
+            Some((migration.table()?, self.render_ttl(arguments)))
         };
         MIGRATIONS.iter().filter_map(ttl).collect()
     }
 
+    /// Replaces the placeholders of one statement.
     fn fill(&self, template: &str, migration: &Migration) -> String {
         let mut filled = String::with_capacity(template.len());
-        let mut rest = template;
-        while let Some((before, after)) = rest.split_once('{') {
+        let mut remaining = template;
+        while let Some((before, after)) = remaining.split_once('{') {
             let (placeholder, after) = after
                 .split_once('}')
                 .unwrap_or_else(|| panic!("{}: a brace is left open", migration.name));
@@ -147,11 +154,12 @@ impl Layout {
                 Some(("retention", arguments)) => filled.push_str(&self.render_ttl(arguments)),
                 Some(_) => filled.extend(["{", placeholder, "}"]),
             }
-            rest = after;
+            remaining = after;
         }
-        filled + rest
+        filled + remaining
     }
 
+    /// Returns the text for a placeholder without arguments.
     fn value_of(&self, placeholder: &str, migration: &Migration) -> String {
         let [stored, shown] = sections();
         match placeholder {
@@ -171,9 +179,9 @@ impl Layout {
             "add_stored_plain" => add_columns(&plain(stored)),
             "shown" => self.with_fields(shown, column::shown),
             "shown_names" => {
-                let own = columns(shown).filter_map(column_name).map(str::to_owned);
+                let fixed = columns(shown).filter_map(column_name).map(str::to_owned);
                 let fields = self.config.fields.iter().map(|field| format!("`{}`", field.name));
-                own.chain(fields).collect::<Vec<_>>().join(", ")
+                fixed.chain(fields).collect::<Vec<_>>().join(", ")
             }
             "tokens" if self.config.replication == Replication::None => TOKENS.to_owned(),
             "tokens" => REPLICATED_TOKENS.to_owned(),
@@ -200,19 +208,14 @@ impl Layout {
         }
         // The path has the table's name, not `{table}`: a renamed table keeps its path. A table
         // that is not sharded has one path on all shards.
-        let path =
-            match table == LEDGER || self.config.shards && migration.sharded_table().is_none() {
-                true => format!(
-                    "'/clickhouse/tables/{}/{table}', '{{shard}}-{{replica}}'",
-                    self.config.database
-                ),
-                false => {
-                    format!(
-                        "'/clickhouse/tables/{}/{table}/{{shard}}', '{{replica}}'",
-                        self.config.database
-                    )
-                }
-            };
+        let database = &self.config.database;
+        let has_one_path =
+            table == LEDGER || self.config.shards && migration.sharded_table().is_none();
+        let path = if has_one_path {
+            format!("'/clickhouse/tables/{database}/{table}', '{{shard}}-{{replica}}'")
+        } else {
+            format!("'/clickhouse/tables/{database}/{table}/{{shard}}', '{{replica}}'")
+        };
         let (name, arguments) = engine.split_once('(').unwrap_or((engine, ")"));
         let arguments = arguments.trim_end_matches(')');
         match (self.config.replication, arguments.is_empty()) {
@@ -269,12 +272,12 @@ fn plain(section: &str) -> String {
 /// of `[fields.NAME]`.
 fn add_columns(section: &str) -> String {
     let mut added = String::new();
-    let mut before = None;
+    let mut previous = None;
     for line in columns(section) {
         let (column, comma) = line.strip_suffix(',').map_or((line, ""), |column| (column, ","));
-        let after = before.map_or(String::new(), |before| format!(" AFTER {before}"));
+        let after = previous.map_or(String::new(), |previous| format!(" AFTER {previous}"));
         added += &format!("\n    ADD COLUMN IF NOT EXISTS {column}{after}{comma}");
-        before = column_name(line);
+        previous = column_name(line);
     }
     added
 }
@@ -341,7 +344,8 @@ mod tests {
             ("", "ENGINE = ReplacingMergeTree\n"),
             (
                 "replication = 'macros'",
-                "ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/positions/{shard}', '{replica}')\n",
+                "ENGINE = ReplicatedReplacingMergeTree(\
+                 '/clickhouse/tables/fleet/positions/{shard}', '{replica}')\n",
             ),
             ("replication = 'managed'", "ENGINE = ReplicatedReplacingMergeTree\n"),
         ] {
@@ -365,7 +369,8 @@ mod tests {
     fn hosts_that_one_statement_reaches_share_a_ledger() {
         let ledger = |toml| rendered(toml, "001_schema_migrations").remove(0);
         assert!(ledger("replication = 'macros'").contains("\nENGINE = ReplacingMergeTree\n"));
-        let path = "ReplicatedReplacingMergeTree('/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
+        let path = "ReplicatedReplacingMergeTree(\
+                    '/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
         assert!(ledger(CLUSTER).contains(path), "{}", ledger(CLUSTER));
         assert!(
             ledger("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n")
@@ -390,16 +395,19 @@ mod tests {
 
     #[test]
     fn retention_sets_when_rows_expire() {
-        let toml = "retention.positions_days = 50\nretention.rejects_days = 7\nretention.rollups_days = 90";
+        let toml = "retention.positions_days = 50\nretention.rejects_days = 7\n\
+                    retention.rollups_days = 90";
         let sql = rendered(toml, "010_positions").remove(0);
         assert!(sql.contains("\nTTL toDateTime(ts) + toIntervalDay(50)\n"), "{sql}");
         assert!(!sql.contains("storage_policy"), "{sql}");
         let tiered = rendered(
-            "retention.positions_volume = 'cold'\nretention.positions_policy = 'tiered'\nretention.positions_days = 399",
+            "retention.positions_volume = 'cold'\nretention.positions_policy = 'tiered'\n\
+             retention.positions_days = 399",
             "010_positions",
         )
         .remove(0);
-        let ttl = "\nTTL toDateTime(ts) + toIntervalDay(30) TO VOLUME 'cold', toDateTime(ts) + toIntervalDay(399)\n";
+        let ttl = "\nTTL toDateTime(ts) + toIntervalDay(30) TO VOLUME 'cold', \
+                   toDateTime(ts) + toIntervalDay(399)\n";
         assert!(tiered.contains(ttl), "{tiered}");
         assert!(
             tiered.contains("\nSETTINGS storage_policy = 'tiered', index_granularity"),
@@ -422,12 +430,15 @@ mod tests {
         let later = Migration {
             version: 400,
             name: "400_hdop",
-            sql: "-- Why.\nALTER TABLE {database}.positions{on_cluster} {add_stored};\n{shards}ALTER TABLE {database}.positions_all{on_cluster} {add_stored};\n{again:011_fixes}\n",
+            sql: "-- Why.\nALTER TABLE {database}.positions{on_cluster} {add_stored};\n\
+                  {shards}ALTER TABLE {database}.positions_all{on_cluster} {add_stored};\n\
+                  {again:011_fixes}\n",
         };
         let sql = layout("").migration(&later);
         assert!(
             sql[0].starts_with(
-                "-- Why.\nALTER TABLE fleet.positions \n    ADD COLUMN IF NOT EXISTS driver_id    String "
+                "-- Why.\nALTER TABLE fleet.positions \n    \
+                 ADD COLUMN IF NOT EXISTS driver_id    String "
             ),
             "{sql:?}"
         );
@@ -463,7 +474,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "there is no placeholder {on_clustr}")]
-    fn unknown_placeholder_is_refused() {
+    fn unknown_placeholder_panics() {
         layout("").statement("DROP TABLE {database}.t{on_clustr}");
     }
 }

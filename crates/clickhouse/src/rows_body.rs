@@ -32,7 +32,8 @@ impl Body for RowsBody {
     type Data = Bytes;
     type Error = NotScreened;
 
-    /// Returns all rows, which hyper writes at once. hyper has a connection by now.
+    /// Returns all rows, or an error if the list has become too old. hyper calls this method only
+    /// once it has a connection, and then writes the rows at once.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -66,6 +67,7 @@ fn suspended() -> Duration {
     total.saturating_sub(*AT_FIRST_CALL.get_or_init(|| total))
 }
 
+/// Returns the time of a clock that starts at boot.
 fn since_boot(clock: ClockId) -> Duration {
     clock_gettime(clock).try_into().unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Status and body of an answer; `None`: the connection ends without one.
+/// Status and body of an answer; `None`: the connection ends without an answer.
 pub(super) type Answer = Option<(u16, &'static str)>;
 
 /// The summary of ClickHouse, as a further header.
@@ -26,6 +26,7 @@ pub(super) struct ScriptedServer {
 }
 
 impl ScriptedServer {
+    /// Starts a server that gives this answer until [`Self::set_answer`] is called.
     pub(super) async fn start(answer: Answer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -43,6 +44,7 @@ impl ScriptedServer {
         Self { url, request_count, answer, request, header }
     }
 
+    /// Returns the last request, in lower case.
     pub(super) fn request(&self) -> String {
         self.request.lock().unwrap().clone()
     }
@@ -51,7 +53,7 @@ impl ScriptedServer {
         self.request_count.load(Ordering::SeqCst)
     }
 
-    pub(super) fn set(&self, answer: Answer) {
+    pub(super) fn set_answer(&self, answer: Answer) {
         *self.answer.lock().unwrap() = answer;
     }
 }

@@ -65,8 +65,9 @@ mod tests {
                 continue; // its Distributed table reads all shards
             }
             for table in &sharded {
-                let own = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));
-                let reads: usize = own.iter().map(|name| migration.sql.matches(name).count()).sum();
+                let references = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));
+                let reads: usize =
+                    references.iter().map(|name| migration.sql.matches(name).count()).sum();
                 let expected = usize::from((migration.name, *table) == IN_SUBQUERY);
                 assert_eq!(reads, expected, "{}: reads of {table} on one shard", migration.name);
             }

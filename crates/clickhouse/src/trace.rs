@@ -48,8 +48,9 @@ impl ClickHouse {
     /// Returns the driver's row of `last_positions`, if there is one.
     pub async fn last_fix(&self, driver_id: &DriverId) -> Result<Option<LastFix>, Error> {
         let sql = format!(
-            "SELECT toString(ts), dateDiff('second', ts, now64(3)), lat, lng, ifNull(toString(round(speed, 2)), ''), \
-             toString(received_at), toString(inserted_at) FROM {}.last_positions WHERE driver_id = '{}'",
+            "SELECT toString(ts), dateDiff('second', ts, now64(3)), lat, lng, \
+             ifNull(toString(round(speed, 2)), ''), toString(received_at), toString(inserted_at) \
+             FROM {}.last_positions WHERE driver_id = '{}'",
             self.database,
             driver_id.as_str()
         );
@@ -67,8 +68,8 @@ impl ClickHouse {
     /// Returns the number of fixes whose `ts` is in the last hour, and in the last day.
     pub async fn recent_fix_counts(&self, driver_id: &DriverId) -> Result<[u64; 2], Error> {
         let sql = format!(
-            "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes WHERE driver_id = '{}' AND \
-             ts > now64(3) - INTERVAL 1 DAY AND ts <= now64(3)",
+            "SELECT countIf(ts > now64(3) - INTERVAL 1 HOUR), count() FROM {}.fixes \
+             WHERE driver_id = '{}' AND ts > now64(3) - INTERVAL 1 DAY AND ts <= now64(3)",
             self.database,
             driver_id.as_str()
         );
@@ -81,8 +82,10 @@ impl ClickHouse {
     /// the driver if its `driver_id`, or any level of its topic, is the driver's id.
     pub async fn recent_rejects(&self, driver_id: &DriverId) -> Result<Vec<RejectedFor>, Error> {
         let sql = format!(
-            "SELECT reason, sum(count), toString(max(received_at)), replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
-             FROM {} WHERE received_at > now64(3) - INTERVAL 1 HOUR AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
+            "SELECT reason, sum(count), toString(max(received_at)), \
+             replaceRegexpAll(argMax(detail, received_at), '[\\\\t\\\\n\\\\r]', ' ') \
+             FROM {} WHERE received_at > now64(3) - INTERVAL 1 HOUR \
+             AND (driver_id = '{id}' OR has(splitByChar('/', topic), '{id}')) \
              GROUP BY reason ORDER BY reason",
             self.table_on_all_shards("rejects"),
             id = driver_id.as_str()
@@ -108,10 +111,14 @@ impl ClickHouse {
         let timestamp = |ms: i64| format!("fromUnixTimestamp64Milli({ms}, 'UTC')");
         let spans = spans(times, margin).into_iter().map(|[from, to]| {
             let (from, to) = (timestamp(from), timestamp(to));
-            format!("(toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) AND ts >= {from} AND ts <= {to})")
+            format!(
+                "(toDate(ts) >= toDate({from}) AND toDate(ts) <= toDate({to}) \
+                 AND ts >= {from} AND ts <= {to})"
+            )
         });
         let sql = format!(
-            "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} WHERE driver_id = '{}' AND ({})",
+            "SELECT DISTINCT toUnixTimestamp64Milli(ts), seq, lat_e7, lng_e7 FROM {} \
+             WHERE driver_id = '{}' AND ({})",
             self.table_on_all_shards("positions"),
             driver_id.as_str(),
             spans.collect::<Vec<_>>().join(" OR ")
@@ -125,8 +132,8 @@ impl ClickHouse {
     }
 }
 
-/// Returns the span of `margin` before and after each time, and joins spans that overlap. A
-/// device's backlog of past days and its current fix remain two spans.
+/// Returns the span of `margin` before and after each time, all in milliseconds, and joins spans
+/// that overlap. A device's backlog of past days and its current fix remain two spans.
 fn spans(times: &[i64], margin: i64) -> Vec<[i64; 2]> {
     let mut times = times.to_vec();
     times.sort_unstable();

@@ -1,10 +1,10 @@
 //! Refuses answers that were cut off, and successes that do not come from ClickHouse.
 //!
 //! A proxy that speaks HTTP/1.0 with ClickHouse cannot see that an answer was cut off, and passes
-//! it on as if it were complete: a list would be too short, without any error. An LZ4 frame, which
-//! ClickHouse sends by default, has an end mark, which the client library checks. A plain answer
-//! must have at least as many rows as `X-ClickHouse-Summary` counts. A plain answer without this
-//! header, which a proxy may remove, cannot be checked.
+//! the answer on as if it were complete. A list would be too short, without any error. An LZ4
+//! frame, which ClickHouse sends by default, has an end mark, which the client library checks. A
+//! plain answer must have at least as many rows as `X-ClickHouse-Summary` counts. A plain answer
+//! without this header, which a proxy may remove, cannot be checked.
 
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::{BytesCursor, Query, RowCursor};
@@ -164,15 +164,16 @@ mod tests {
         ClickHouse::new(&config.clickhouse).unwrap()
     }
 
-    const THREE: &str = "X-ClickHouse-Summary: {\"result_rows\":\"3\"}\r\n";
-    const LZ4: &str = "Content-Encoding: lz4\r\nX-ClickHouse-Summary: {\"result_rows\":\"3\"}\r\n";
+    const THREE_ROWS: &str = "X-ClickHouse-Summary: {\"result_rows\":\"3\"}\r\n";
+    const THREE_ROWS_LZ4: &str =
+        "Content-Encoding: lz4\r\nX-ClickHouse-Summary: {\"result_rows\":\"3\"}\r\n";
     /// An LZ4 frame of the text `a\nb\nc\n`, in one uncompressed block.
-    const FRAME: &[u8] =
+    const LZ4_FRAME: &[u8] =
         &[4, 34, 77, 24, 0x60, 0x40, 0x82, 6, 0, 0, 0x80, b'a', 10, b'b', 10, b'c', 10, 0, 0, 0, 0];
 
     #[tokio::test]
     async fn cut_off_answer_is_an_error() {
-        let whole = [(THREE, &b"a\nb\nc\n"[..]), (LZ4, FRAME)];
+        let whole = [(THREE_ROWS, &b"a\nb\nc\n"[..]), (THREE_ROWS_LZ4, LZ4_FRAME)];
         for (headers, body) in whole {
             for end in 0..=body.len() {
                 let clickhouse = client_of(headers, &body[..end]).await;
@@ -187,10 +188,10 @@ mod tests {
     /// A proxy may answer in place of ClickHouse, or cut the request off.
     #[tokio::test]
     async fn success_counts_only_with_clickhouses_own_summary() {
-        const TWO: &str = "X-ClickHouse-Summary: {\"written_rows\":\"2\"}\r\n";
+        const TWO_ROWS: &str = "X-ClickHouse-Summary: {\"written_rows\":\"2\"}\r\n";
         for (headers, body, rows, is_done) in [
-            (TWO, &b""[..], 2, true),
-            (TWO, b"", 3, false),
+            (TWO_ROWS, &b""[..], 2, true),
+            (TWO_ROWS, b"", 3, false),
             ("", b"", 0, false),
             ("", b"<html>Sorry</html>", 0, false),
         ] {
@@ -198,7 +199,7 @@ mod tests {
             let inserted = client.query_raw("INSERT").insert_whole(rows).await;
             assert_eq!(inserted.is_ok(), is_done, "{headers}{rows}: {inserted:?}");
             let executed = client.query_raw("ALTER").execute_whole().await;
-            assert_eq!(executed.is_ok(), headers == TWO, "{headers}{rows}: {executed:?}");
+            assert_eq!(executed.is_ok(), headers == TWO_ROWS, "{headers}{rows}: {executed:?}");
         }
     }
 
@@ -218,16 +219,16 @@ mod tests {
         // The header: one column n of the type UInt8.
         let body = b"\x01\x01n\x05UInt8\x01\x02\x03";
         for end in 0..=body.len() {
-            let clickhouse = client_of(THREE, &body[..end]).await;
+            let clickhouse = client_of(THREE_ROWS, &body[..end]).await;
             let rows = clickhouse.unbounded().query_raw("SELECT n").fetch_whole::<u8>().await;
             assert_eq!(rows.ok(), (end == body.len()).then(|| vec![1, 2, 3]), "{end}");
         }
         let proxy = client_of("", body).await;
         let rows = proxy.unbounded().query_raw("SELECT n").fetch_whole::<u8>().await;
         assert_eq!(rows.unwrap(), [1, 2, 3]);
-        let rows = client_of("", b"").await.client().with_validation(false);
-        let mut rows = rows.query_raw("SELECT n").fetch::<u8>().unwrap();
-        assert!(rows.next().await.unwrap().is_none());
-        assert!(check_rows(&rows).is_ok() && check_list(&rows).is_err());
+        let client = client_of("", b"").await.client().with_validation(false);
+        let mut cursor = client.query_raw("SELECT n").fetch::<u8>().unwrap();
+        assert!(cursor.next().await.unwrap().is_none());
+        assert!(check_rows(&cursor).is_ok() && check_list(&cursor).is_err());
     }
 }

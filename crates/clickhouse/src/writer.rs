@@ -6,8 +6,8 @@
 //! large (HTTP 413), the insert is halved until it passes. Later inserts of a refused size are
 //! halved before they are sent. [`Attempts`] decides the token of each retry.
 //!
-//! `run` and `spool replay` do not use this loop. They insert through the executor, and delivery's
-//! policy decides when to retry.
+//! `run` and `spool replay` insert through the executor instead, and delivery's policy decides when
+//! to retry.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -64,8 +64,8 @@ pub enum WriteError {
     #[error(transparent)]
     NotScreened(#[from] NotScreened),
     #[error(
-        "a proxy in between refused a row of {bytes} bytes: raise its limit (nginx: client_max_body_size) to 8 MiB \
-         or more"
+        "a proxy in between refused a row of {bytes} bytes: raise its limit (nginx: \
+         client_max_body_size) to 8 MiB or more"
     )]
     RowTooLarge {
         bytes: usize,
@@ -101,6 +101,7 @@ impl WriteError {
 pub struct Writer {
     timeout: Duration,
     retry: Retry,
+    /// The list of erased drivers that was last read.
     list: ErasedSnapshot,
     /// Size in bytes of the smallest piece that a proxy refused as too large; `None` if none was.
     refused_bytes: Option<usize>,
@@ -192,8 +193,8 @@ impl Writer {
                 rows,
                 bytes,
                 error = %error_chain(error),
-                "a proxy in between refused an insert of this size, which is now split; raise the proxy's limit to \
-                 8 MiB or more"
+                "a proxy in between refused an insert of this size, which is now split; raise the \
+                 proxy's limit to 8 MiB or more"
             );
         }
         self.refused_bytes = Some(self.refused_bytes.map_or(bytes, |refused| refused.min(bytes)));
@@ -228,6 +229,7 @@ mod tests {
     use super::*;
     use milepost_config::Config;
 
+    /// Status, header and body of the answer to a wrong password.
     const REFUSED: (&str, &str, &str) = (
         "403 Forbidden",
         "X-ClickHouse-Exception-Code: 516\r\n",

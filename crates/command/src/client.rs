@@ -22,6 +22,7 @@ use milepost_tls::{Address, Server, Stream, Tls};
 
 /// Timeout for connecting, and for each answer.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Keep-alive that CONNECT requests; longer than [`PING_AFTER`].
 const KEEP_ALIVE_SECONDS: u16 = 60;
 /// Time without a packet after which an idle client pings the broker.
 const PING_AFTER: Duration = Duration::from_secs(20);
@@ -44,12 +45,18 @@ pub enum ClientError {
     NotReached(#[from] tls::Error),
     #[error(transparent)]
     Codec(#[from] CodecError),
-    #[error("the connection broke{}", tls::explain(Server::Broker, .0).map_or(String::new(), |explanation| format!(": {explanation}")))]
+    #[error("the connection broke{}", explained(.0))]
     Broken(#[from] io::Error),
     #[error("the broker closed the connection")]
     Closed,
     #[error("no answer within {ANSWER_TIMEOUT:?}")]
     Unanswered,
+}
+
+/// Returns the explanation of a TLS error after `: `, or nothing.
+fn explained(error: &io::Error) -> String {
+    let explanation = tls::explain(Server::Broker, error);
+    explanation.map_or(String::new(), |explanation| format!(": {explanation}"))
 }
 
 impl ClientError {
@@ -101,14 +108,15 @@ pub fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
 
+/// A connection to a node of the broker.
 pub struct Client {
     stream: Box<dyn Stream>,
     input: Input,
 }
 
 impl Client {
-    /// Connects with a clean start, under a client id that is random, because EMQX refuses an id
-    /// for a moment after its last connection ended. `expiry`: the session expiry interval.
+    /// Connects with a clean start, under a random client id: EMQX refuses a client id for a moment
+    /// after the last connection with that id has ended. `expiry`: the session expiry interval.
     pub async fn open(
         target: BrokerTarget<'_>,
         expiry: Duration,
@@ -175,6 +183,7 @@ impl Client {
         Ok((client, connack))
     }
 
+    /// Writes and flushes whole packets. Fails after [`ANSWER_TIMEOUT`].
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let sent = async {
             self.stream.write_all(bytes).await?;
@@ -183,7 +192,8 @@ impl Client {
         Ok(timeout(ANSWER_TIMEOUT, sent).await.map_err(|_| ClientError::Unanswered)??)
     }
 
-    /// Waits for the first packet that `pick` accepts.
+    /// Waits for the first packet that `pick` accepts, and drops the packets before it. Returns the
+    /// value that `pick` returned. Fails with [`ClientError::Unanswered`] after the time `within`.
     pub async fn wait_for<T>(
         &mut self,
         within: Duration,
@@ -242,6 +252,7 @@ impl Client {
     async fn read(&mut self) -> Result<(), ClientError> {
         match self.stream.read(self.input.space()).await {
             Ok(0) => Err(ClientError::Closed),
+            // The broker closed the socket without a close_notify of TLS.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ClientError::Closed),
             Err(error) => Err(error.into()),
             Ok(bytes) => {

@@ -33,7 +33,7 @@ pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String>
     let (name, raw) = source_attribute(field, attributes)?;
     let number: Option<f64> = raw.parse().ok();
     let is_unknown =
-        |known: &String| known == raw || number.is_some() && known.parse().ok() == number;
+        |listed: &String| listed == raw || number.is_some() && listed.parse().ok() == number;
     if field.unknown.iter().any(is_unknown) || value(field, raw).is_some() {
         return None;
     }
@@ -48,6 +48,7 @@ pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String>
     Some(format!("{name} is \"{raw:.60}\", {why}; attributes keep the text"))
 }
 
+/// Returns the column's value for this string; `None` if the string is invalid or declared unknown.
 fn value(field: &Field, raw: &str) -> Option<Value> {
     if let Some([lowest, highest]) = field.kind.numbers() {
         return number(field, raw, lowest, highest);
@@ -63,8 +64,8 @@ fn value(field: &Field, raw: &str) -> Option<Value> {
         },
         FieldType::Enum8(values) => {
             let by_name = values.iter().find(|(name, _)| name == raw);
-            let known = by_name.or_else(|| values.iter().find(|(_, n)| n.to_string() == raw));
-            known.map(|(name, _)| name.clone().into())
+            let by_number = || values.iter().find(|(_, number)| number.to_string() == raw);
+            by_name.or_else(by_number).map(|(name, _)| name.clone().into())
         }
         FieldType::DateTime64 => timestamp(raw),
         FieldType::String
@@ -75,6 +76,7 @@ fn value(field: &Field, raw: &str) -> Option<Value> {
     }
 }
 
+/// Returns the value of a numeric column. `lowest`, `highest`: the limits of the column's type.
 fn number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<Value> {
     let number: f64 = raw.parse().ok()?;
     let limits = field.min.unwrap_or(lowest)..=field.max.unwrap_or(highest);
@@ -99,6 +101,7 @@ fn whole(number: f64) -> Value {
     u64::try_from(whole).map_or_else(|_| json!(number as i64), Value::from)
 }
 
+/// Returns the value of a DateTime64 column, from a Unix time or an RFC 3339 string.
 #[expect(clippy::cast_possible_truncation, reason = "the range was checked")]
 fn timestamp(raw: &str) -> Option<Value> {
     let ms = match raw.parse::<f64>() {

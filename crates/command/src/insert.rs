@@ -36,18 +36,18 @@ pub async fn insert(
         let database = config.clickhouse.database.clone();
         move || encode::encode(batch, &database)
     });
-    let mut positions = Written::default();
+    let mut written = Written::default();
     // `encode` returns the insert of positions, if there are any, before that of rejects.
     for (index, insert) in inserts.await?.into_iter().enumerate() {
         if index == 0 && has_positions {
-            positions = writer
+            written = writer
                 .write(clickhouse, &insert, milepost_clickhouse::fresh_identity(number))
                 .await?;
         } else {
             writer.write(clickhouse, &insert, rejects).await?;
         }
     }
-    Ok(positions)
+    Ok(written)
 }
 
 /// Returns a hash of the rejects and of the place in the files that they come from.

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, Read as _};
 
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
-/// Maximum bytes that are kept of a line. The decoder rejects a longer payload, and needs no more
-/// bytes to do so.
+/// Maximum bytes that are kept of a line. The decoder rejects a longer payload, and does not need
+/// the rest of the line to do so.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads the next line into `line`. Keeps at most [`LINE_BYTES_MAX`] bytes, and removes whitespace,
@@ -22,9 +22,9 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
     }
     // A writer with a buffer of fixed size pads its text with NUL. DOS ends a text file with Ctrl-Z
     // (0x1a).
-    let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x1a);
-    let end = line.iter().rposition(|byte| !is_end(byte)).map_or(0, |last| last + 1);
-    length -= line.len().min(length) - end;
+    let is_padding = |byte: &u8| byte.is_ascii_whitespace() || matches!(*byte, 0 | 0x1a);
+    let end = line.iter().rposition(|byte| !is_padding(byte)).map_or(0, |last| last + 1);
+    length -= line.len().min(length) - end; // do not count the removed bytes
     line.truncate(end);
     Ok(Some(length))
 }
@@ -32,12 +32,12 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
 /// Returns a message with this payload. `length`: bytes of the whole line, of which `payload` may
 /// be only the beginning.
 pub fn message<'a>(topic: &'a str, payload: &'a [u8], length: usize) -> Message<'a> {
-    let kept = if length > payload.len() {
+    let payload = if length > payload.len() {
         &payload[..PAYLOAD_BYTES_MAX.min(payload.len())]
     } else {
         payload
     };
-    Message { payload_bytes: length, ..Message::new(topic.as_bytes(), kept) }
+    Message { payload_bytes: length, ..Message::new(topic.as_bytes(), payload) }
 }
 
 #[cfg(test)]
@@ -55,8 +55,9 @@ mod tests {
         };
         assert_eq!(next(), Some((3, 3, Some(b'a'))));
         assert_eq!(next(), Some((0, 0, None)));
-        let (length, kept, first) = next().unwrap();
-        assert!(length >= 3 * LINE_BYTES_MAX && kept == LINE_BYTES_MAX && first == Some(b'x'));
+        let (length, kept_bytes, first) = next().unwrap();
+        assert_eq!((kept_bytes, first), (LINE_BYTES_MAX, Some(b'x')));
+        assert!(length >= 3 * LINE_BYTES_MAX, "{length}");
         assert_eq!(next(), Some((4, 4, Some(b'l'))));
         assert_eq!(next(), Some((0, 0, None)));
         assert_eq!(next(), None);

@@ -24,12 +24,12 @@ pub const DATA_LEFT: u8 = 75;
 #[error("{0:#}")]
 pub struct BadUsage(anyhow::Error);
 
-/// Marks an error as bad usage, so that the process exits with [`BAD_USAGE`].
+/// Marks the error of a result as bad usage, so that the process exits with [`BAD_USAGE`].
 pub fn as_bad_usage<T>(result: Result<T, impl Into<anyhow::Error>>) -> anyhow::Result<T> {
     result.map_err(|failure| BadUsage(failure.into()).into())
 }
 
-/// Opens a file for reading, or standard input for `-`.
+/// Opens a file for reading, or standard input for `-`. A file that cannot be opened is bad usage.
 pub fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
     if file == Path::new("-") {
         return Ok(Box::new(std::io::stdin().lock()));
@@ -65,7 +65,7 @@ async fn ended_by_signals<T>(
     }
     let mut signals = Signals::new()?;
     tokio::select! {
-        done = command => done,
+        result = command => result,
         () = signals.next() => anyhow::bail!("ended by a signal"),
     }
 }
@@ -101,7 +101,8 @@ pub fn put_some(text: &str) -> anyhow::Result<bool> {
 /// Logs the version and the configuration. For long-running commands only: a one-shot command
 /// prints nothing before its result.
 pub fn log_start(config: &Config) {
-    info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost");
+    let configuration = config.to_string().replace('\n', " ");
+    info!(%configuration, version = milepost_observe::build::LONG, "milepost");
 }
 
 /// Runs a command that logs and installs no signal handlers of its own.
@@ -118,8 +119,8 @@ pub fn with_logs_and_runtime(
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     logging::start(&config.log);
-    // One thread is enough, besides the one that polls the connections: encoding, inserting and
-    // serving metrics need a small share of one core.
+    // One thread is enough, besides the event loop's thread, which polls the connections: encoding,
+    // inserting and serving metrics need a small share of one core.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(config));

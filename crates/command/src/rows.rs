@@ -13,8 +13,9 @@ use milepost_decode::{Decoded, Field, Omissions, suggested_field};
 /// Maximum characters of a rejected payload that are printed.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// Returns one line of JSON for each position, reject and ignored message, then one for each field
-/// that was unusable or not read. A position also has the values of `typed_fields`.
+/// Returns one line of JSON for each position, reject and ignored message. Then follow a line for
+/// each field that was unusable or not read, and the number of attributes that were cut. A position
+/// also has the values of `typed_fields`.
 #[must_use]
 pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
     let mut lines = String::new();
@@ -26,16 +27,16 @@ pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
         let payload: String =
             String::from_utf8_lossy(&reject.payload).chars().take(EXCERPT_CHARS_MAX).collect();
         let (reason, detail) = (reject.reason.name(), &reject.detail);
-        put(
+        put_line(
             &mut lines,
             &json!({"reject": {"reason": reason, "detail": detail, "payload": payload}}),
         );
     }
     for kind in &decoded.ignored {
-        put(&mut lines, &json!({"ignored": kind.name()}));
+        put_line(&mut lines, &json!({"ignored": kind.name()}));
     }
     for (field, count) in unusable(&decoded.omissions) {
-        put(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
+        put_line(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
     }
     for field in typed_fields {
         let hints =
@@ -43,7 +44,7 @@ pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
         let mut hints = hints.peekable();
         if let Some(hint) = hints.peek().cloned() {
             let field = &field.name;
-            put(
+            put_line(
                 &mut lines,
                 &json!({"unusable": {"field": field, "times": hints.count(), "hint": hint}}),
             );
@@ -54,12 +55,13 @@ pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
             .map(|field| format!("did you mean {field}? "))
             .unwrap_or_default();
         let hint = format!(
-            "{suggestion}keep = [\"{name}\"] stores it as a string, [fields.NAME] with from = \"{name}\" as a typed column"
+            "{suggestion}keep = [\"{name}\"] stores it as a string, \
+             [fields.NAME] with from = \"{name}\" as a typed column"
         );
-        put(&mut lines, &json!({"unread": {"field": name, "hint": hint}}));
+        put_line(&mut lines, &json!({"unread": {"field": name, "hint": hint}}));
     }
     if decoded.omissions.attributes_cut > 0 {
-        put(&mut lines, &json!({"attributes_cut": decoded.omissions.attributes_cut}));
+        put_line(&mut lines, &json!({"attributes_cut": decoded.omissions.attributes_cut}));
     }
     lines
 }
@@ -87,14 +89,16 @@ fn put_position(
     if is_undated {
         row["undated"] = true.into();
     }
-    put(lines, &json!({ "position": row }));
+    put_line(lines, &json!({ "position": row }));
 }
 
 /// Returns a position as JSON, in the units of the table's columns.
 #[must_use]
 pub fn fix(position: &Position) -> serde_json::Value {
-    let known =
-        |is_known: bool, units: i32, per_one: f64| is_known.then(|| f64::from(units) / per_one);
+    // Null if the value is unknown. `per_unit`: how many stored steps make one unit of the column.
+    let if_known =
+        |is_known: bool, steps: i32, per_unit: f64| is_known.then(|| f64::from(steps) / per_unit);
+    let (speed, heading, alt, acc) = (position.speed, position.heading, position.alt, position.acc);
     let attributes: serde_json::Map<_, _> =
         position.attributes.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     json!({
@@ -103,14 +107,14 @@ pub fn fix(position: &Position) -> serde_json::Value {
         "seq": position.seq,
         "lat": f64::from(position.lat.e7()) / 1e7,
         "lng": f64::from(position.lng.e7()) / 1e7,
-        "speed": known(position.speed != Speed::UNKNOWN, position.speed.cms().into(), 100.0),
-        "heading": known(position.heading != Heading::UNKNOWN, position.heading.cdeg().into(), 100.0),
-        "alt": known(position.alt != Altitude::UNKNOWN, position.alt.dm(), 10.0),
-        "acc": known(position.acc != Accuracy::UNKNOWN, position.acc.dm().into(), 10.0),
+        "speed": if_known(speed != Speed::UNKNOWN, speed.cms().into(), 100.0),
+        "heading": if_known(heading != Heading::UNKNOWN, heading.cdeg().into(), 100.0),
+        "alt": if_known(alt != Altitude::UNKNOWN, alt.dm(), 10.0),
+        "acc": if_known(acc != Accuracy::UNKNOWN, acc.dm().into(), 10.0),
         "attributes": attributes,
     })
 }
 
-fn put(lines: &mut String, line: &serde_json::Value) {
+fn put_line(lines: &mut String, line: &serde_json::Value) {
     writeln!(lines, "{line}").expect("writing to a String");
 }

@@ -26,6 +26,7 @@ const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the query that counts replicas. After a timeout, the last count stays in force.
 const REPLICAS_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Returns the state of the tables before the first query.
 #[must_use]
 pub fn not_asked() -> Schema {
     Schema::Unknown(NOT_ASKED.to_owned())
@@ -57,7 +58,8 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
     }
 }
 
-/// Checks the tables once, without waiting. Uses another endpoint if that one has the tables.
+/// Checks the tables once, without waiting. If the endpoint in use is at fault, moves to another
+/// endpoint that has the tables.
 ///
 /// # Errors
 /// The tables do not exist or do not match this binary, or the server does not answer.
@@ -125,10 +127,10 @@ impl From<Schema> for Verdict {
 }
 
 impl Verdict {
-    /// Returns the state that an error implies.
+    /// Returns the verdict that an error implies.
     #[must_use]
-    pub fn refused(error: &Error) -> Self {
-        Self { schema: refusal(error), cause: error.cause_to_leave() }
+    pub fn from_error(error: &Error) -> Self {
+        Self { schema: schema_of_error(error), cause: error.cause_to_leave() }
     }
 
     fn no_tables(why: String) -> Self {
@@ -150,21 +152,22 @@ pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Verdict> 
         Ok(pending) if pending.is_empty() => {}
         Ok(pending) => return Ok(Verdict::no_tables(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
-        Err(error) => return Ok(Verdict::refused(&error)),
+        Err(error) => return Ok(Verdict::from_error(&error)),
     }
     Ok(match misfits {
         Ok(misfits) if misfits.is_empty() => Verdict::from(Schema::Ready),
         Ok(misfits) => Verdict::no_tables(format!(
-            "the tables are not those of this version: {}; restore them, or run the version of milepost that they belong to",
+            "the tables are not those of this version: {}; restore them, or run the version of \
+             milepost that they belong to",
             misfits.join(", ")
         )),
-        Err(error) => Verdict::refused(&error),
+        Err(error) => Verdict::from_error(&error),
     })
 }
 
 /// Returns the state of the tables that an error implies: unknown if the error is transient, else
 /// refused.
-fn refusal(error: &Error) -> Schema {
+fn schema_of_error(error: &Error) -> Schema {
     let why = error_chain(error);
     if error.may_succeed_on_retry() { Schema::Unknown(why) } else { Schema::Refused(why) }
 }

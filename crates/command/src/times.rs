@@ -25,10 +25,10 @@ mod tests {
     #[test]
     fn years_outside_1970_to_9999_are_milliseconds() {
         const LAST_OF_9999: i64 = 253_402_300_799_999;
-        let later = LAST_OF_9999 + 1;
+        let first_of_10000 = LAST_OF_9999 + 1;
         for (ts, expected) in [
             (LAST_OF_9999, "\"9999-12-31T23:59:59.999Z\"".to_owned()),
-            (later, later.to_string()),
+            (first_of_10000, first_of_10000.to_string()),
             (-1, "-1".to_owned()),
         ] {
             assert_eq!(rfc3339(Timestamp::from_unix_ms(ts)).to_string(), expected);

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+/// Maximum number of an Enum8's values.
 const ENUM_VALUES_MAX: usize = 128;
 
 /// A field of `[fields.NAME]`.
@@ -29,6 +30,7 @@ pub struct Field {
 pub enum FieldType {
     /// Bits: 8, 16, 32 or 64.
     Int(u8),
+    /// Bits: 8, 16, 32 or 64.
     UInt(u8),
     /// Bits: 32 or 64.
     Float(u8),
@@ -42,8 +44,9 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    pub(super) const EXPECTED: &str = "must be UInt8 to UInt64, Int8 to Int64, Float32, Float64, Bool, String, LowCardinality(String), \
-         DateTime64(3) or Enum8('off' = 0, 'on' = 1)";
+    /// What an error says that a type must be.
+    pub(super) const EXPECTED: &str = "must be UInt8 to UInt64, Int8 to Int64, Float32, Float64, \
+        Bool, String, LowCardinality(String), DateTime64(3) or Enum8('off' = 0, 'on' = 1)";
 
     /// Parses a type.
     ///
@@ -138,7 +141,10 @@ fn enum8(text: &str) -> Result<FieldType, String> {
         let is_name = !name.is_empty()
             && name.chars().all(|c| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-'));
         let number_i8 = i8::try_from(number).map_err(|_| expected())?;
-        if !is_name || values.iter().any(|(known, n)| known == name || *n == number_i8) {
+        let is_taken = |(other_name, other_number): &(String, i8)| {
+            other_name == name || *other_number == number_i8
+        };
+        if !is_name || values.iter().any(is_taken) {
             return Err(expected());
         }
         values.push((name.to_owned(), number_i8));

@@ -6,7 +6,8 @@
 //! type = "UInt8"
 //! ```
 //!
-//! Every source keeps the value at `from`, as `keep` would. ClickHouse computes the column from it.
+//! Every source keeps the value at `from`, as `keep` would. ClickHouse computes the column from the
+//! kept value.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -20,11 +21,15 @@ use milepost_decode::{Keep, Pointer};
 const FIELDS_MAX: usize = 32;
 /// Maximum number of paths that are tried in turn for a field.
 const FROM_MAX: usize = 8;
+/// Maximum number of values that stand for unknown.
 const UNKNOWN_MAX: usize = 32;
+/// Maximum length of a column's name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+/// Maximum length of a comment or a unit, in characters.
 const COMMENT_CHARS_MAX: usize = 200;
+/// The columns of the tables and views of fixes, one on each line that is not a comment.
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
-/// A column that only `last_positions_state` has, so that `sql/columns.sql` does not list it.
+/// A column that only `last_positions_state` has, so `sql/columns.sql` does not list it.
 const VERSION: &str = "version";
 
 /// Returns whether a table or view of fixes has a column of this name that is not a field.
@@ -34,23 +39,25 @@ fn is_taken(name: &str) -> bool {
 }
 
 /// Reads all of `[fields.NAME]`, ordered by name.
-pub(super) fn read(s: &mut Settings) -> Vec<Field> {
-    let names = s.names_in("fields.");
+pub(super) fn read(settings: &mut Settings) -> Vec<Field> {
+    let names = settings.names_in("fields.");
     if names.len() > FIELDS_MAX {
-        s.add_violation(
+        settings.add_violation(
             "fields",
             format!("at most {FIELDS_MAX} fields; there are {}", names.len()),
         );
     }
     names
         .into_iter()
-        .filter_map(|name| Reader { section: format!("fields.{name}"), s }.read(name))
+        .filter_map(|name| Reader { section: format!("fields.{name}"), settings }.read(name))
         .collect()
 }
 
+/// Reads one section `[fields.NAME]`.
 struct Reader<'s> {
+    /// Key of the section, such as `fields.battery`.
     section: String,
-    s: &'s mut Settings,
+    settings: &'s mut Settings,
 }
 
 impl Reader<'_> {
@@ -59,14 +66,14 @@ impl Reader<'_> {
     }
 
     fn add_violation(&mut self, key: &str, problem: impl Display) {
-        self.s.add_violation(&self.key(key), problem);
+        self.settings.add_violation(&self.key(key), problem);
     }
 
     /// Reads a field; `None` after a violation.
     fn read(mut self, name: String) -> Option<Field> {
-        let violations_before = self.s.violations.len();
+        let violations_before = self.settings.violations.len();
         let section = self.section.clone();
-        self.s.valid(&section, check_name(&name));
+        self.settings.valid(&section, check_name(&name));
         let from = self.from();
         let kind = self.kind();
         let comment = self.text("comment");
@@ -78,17 +85,18 @@ impl Reader<'_> {
             self.add_violation("min", format!("{min} is above max, {max}"));
         }
         let unknown = self.unknown(kind.as_ref());
-        if self.s.violations.len() > violations_before {
+        if self.settings.violations.len() > violations_before {
             return None;
         }
         Some(Field { name, from, kind: kind?, comment, unit, min, max, unknown })
     }
 
+    /// Reads `from`, and returns its paths as `keep` writes them.
     fn from(&mut self) -> Vec<String> {
         let key = self.key("from");
-        let given: Option<Vec<String>> = self.s.read(&key);
+        let given: Option<Vec<String>> = self.settings.read(&key);
         // If a value is given but was not read, its type is wrong, which is already reported.
-        let is_reported = given.is_none() && self.s.is_given(&key);
+        let is_reported = given.is_none() && self.settings.is_given(&key);
         let mut given = given.unwrap_or_default();
         given.retain(|from| !from.is_empty());
         if given.is_empty() && !is_reported {
@@ -97,7 +105,7 @@ impl Reader<'_> {
                 "required: a key of the payload such as \"batt\", or a JSON pointer",
             );
         } else {
-            self.s.show(&key, &given);
+            self.settings.show(&key, &given);
         }
         if given.len() > FROM_MAX {
             self.add_violation("from", format!("must have at most {FROM_MAX} paths"));
@@ -107,7 +115,7 @@ impl Reader<'_> {
                 Keep::Named(names) => Ok(names[0].clone()),
                 Keep::All | Keep::Nothing => Err("\"*\" names no key".to_owned()),
             });
-            self.s.valid(&key, path)
+            self.settings.valid(&key, path)
         });
         let paths: Vec<String> = paths.collect();
         if paths.iter().collect::<BTreeSet<_>>().len() < paths.len() {
@@ -116,10 +124,11 @@ impl Reader<'_> {
         paths
     }
 
+    /// Reads `type`; `None` after a violation.
     fn kind(&mut self) -> Option<FieldType> {
         let key = self.key("type");
-        let Some(text) = self.s.read::<String>(&key) else {
-            if !self.s.is_given(&key) {
+        let Some(text) = self.settings.read::<String>(&key) else {
+            if !self.settings.is_given(&key) {
                 self.add_violation(
                     "type",
                     format!("required: {}", &FieldType::EXPECTED["must be ".len()..]),
@@ -127,15 +136,15 @@ impl Reader<'_> {
             }
             return None;
         };
-        self.s.show(&key, &text);
-        self.s.valid(&key, FieldType::parse(&text))
+        self.settings.show(&key, &text);
+        self.settings.valid(&key, FieldType::parse(&text))
     }
 
     /// Reads a string that becomes part of a column's comment.
     fn text(&mut self, name: &str) -> String {
         let key = self.key(name);
-        let Some(text) = self.s.read::<String>(&key) else { return String::new() };
-        self.s.show(&key, &text);
+        let Some(text) = self.settings.read::<String>(&key) else { return String::new() };
+        self.settings.show(&key, &text);
         if text.chars().count() > COMMENT_CHARS_MAX || text.chars().any(char::is_control) {
             let expected = format!("must be one line of at most {COMMENT_CHARS_MAX} characters");
             self.add_violation(name, expected);
@@ -149,10 +158,11 @@ impl Reader<'_> {
         text.trim().to_owned()
     }
 
+    /// Reads `min` or `max`. `kind`: the column's type, `None` if it is invalid.
     fn limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
         let key = self.key(name);
-        let limit: f64 = self.s.read(&key)?;
-        self.s.show(&key, &limit);
+        let limit: f64 = self.settings.read(&key)?;
+        self.settings.show(&key, &limit);
         match kind.map(|kind| (kind, kind.numbers())) {
             Some((kind, None)) => {
                 self.add_violation(name, format!("only for numbers; the type is {kind}"))
@@ -165,14 +175,16 @@ impl Reader<'_> {
         Some(limit)
     }
 
+    /// Reads `unknown`. Adds the number of each unknown name of an Enum8, and the name of each
+    /// unknown number.
     fn unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
         let key = self.key("unknown");
-        let mut values: Vec<String> = self.s.read(&key).unwrap_or_default();
+        let mut values: Vec<String> = self.settings.read(&key).unwrap_or_default();
         values.retain(|value| !value.is_empty());
         if values.is_empty() {
             return values;
         }
-        self.s.show(&key, &values);
+        self.settings.show(&key, &values);
         if values.len() > UNKNOWN_MAX {
             self.add_violation("unknown", format!("must have at most {UNKNOWN_MAX} values"));
         }
@@ -188,13 +200,13 @@ impl Reader<'_> {
                 self.add_violation("unknown", "must be one line, without [ and ]");
             }
         }
-        // A device may send the name of an enumeration's value, or its number. If one of the two is
-        // unknown, so is the other.
-        if let Some(FieldType::Enum8(known)) = kind {
+        // A device may send the name of an Enum8's value, or its number. If one of the two stands
+        // for unknown, so does the other.
+        if let Some(FieldType::Enum8(members)) = kind {
             let is_unknown = |text: &String| values.contains(text);
-            // If a string is both a name and the number of another value, it counts as the name.
-            let is_name = |text: &String| known.iter().any(|(name, _)| name == text);
-            let numbers = known.iter().map(|(name, number)| (name, number.to_string()));
+            // A string that is both a name and the number of another value counts as the name.
+            let is_name = |text: &String| members.iter().any(|(name, _)| name == text);
+            let numbers = members.iter().map(|(name, number)| (name, number.to_string()));
             let pairs = numbers.filter(|(_, number)| !is_name(number));
             let counterparts: Vec<String> = pairs
                 .filter(|(name, number)| is_unknown(name) || is_unknown(number))
@@ -207,6 +219,7 @@ impl Reader<'_> {
     }
 }
 
+/// Checks the name of a field, which becomes the name of its column.
 fn check_name(name: &str) -> Result<(), String> {
     let mut bytes = name.bytes();
     let is_name = bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
@@ -214,7 +227,8 @@ fn check_name(name: &str) -> Result<(), String> {
         && name.len() <= NAME_BYTES_MAX;
     if !is_name {
         return Err(format!(
-            "must be a name of a column: only a to z, 0 to 9 and _, beginning with a letter, at most {NAME_BYTES_MAX} bytes"
+            "must be a name of a column: only a to z, 0 to 9 and _, beginning with a letter, at \
+             most {NAME_BYTES_MAX} bytes"
         ));
     }
     if is_taken(name) {
@@ -244,7 +258,8 @@ mod tests {
     #[test]
     fn field_is_read_and_printed() {
         let config = Config::parse(
-            "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\ncomment = 'Charge of the phone, per cent'",
+            "[fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\n\
+             comment = 'Charge of the phone, per cent'",
         )
         .unwrap();
         let [field] = &config.clickhouse.fields[..] else { panic!("{:?}", config.clickhouse) };
@@ -259,7 +274,8 @@ mod tests {
     #[test]
     fn from_is_a_key_a_path_or_a_json_pointer() {
         let config = Config::parse(
-            "[fields.ignition]\nfrom = ['/io/239', 'a/b', '/x~1y/~0z']\ntype = 'Bool'\nunknown = [2, 'n/a']",
+            "[fields.ignition]\nfrom = ['/io/239', 'a/b', '/x~1y/~0z']\ntype = 'Bool'\n\
+             unknown = [2, 'n/a']",
         )
         .unwrap();
         assert_eq!(config.clickhouse.fields[0].from, ["io/239", "a/b", "x/y/~z"]);
@@ -336,8 +352,8 @@ mod tests {
             "fields.g.type: required",
             "fields.g.kind: unknown key; did you mean fields.g.",
         ] {
-            let found = lines.iter().filter(|line| line.starts_with(expected)).count();
-            assert_eq!(found, 1, "{expected} in {lines:#?}");
+            let count = lines.iter().filter(|line| line.starts_with(expected)).count();
+            assert_eq!(count, 1, "{expected} in {lines:#?}");
         }
         assert_eq!(lines.len(), 17, "{lines:#?}");
     }

@@ -49,6 +49,7 @@ const ENVIRONMENT_PREFIX: &str = "MILEPOST";
 /// The file that is read if it exists, unless `--config` or `MILEPOST_CONFIG` names another one.
 const DEFAULT_FILE: &str = "milepost.toml";
 
+/// The validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub mqtt: Mqtt,
@@ -70,6 +71,7 @@ pub struct Config {
     /// `[webhook]`; `None` if events are not posted.
     pub webhook: Option<Webhook>,
     pub log: Log,
+    /// Every key with its effective value as TOML; secrets are redacted.
     effective: Vec<(String, String)>,
 }
 
@@ -100,20 +102,21 @@ impl Config {
         Self::from_settings(&mut Settings::default())
     }
 
-    fn from_settings(s: &mut Settings) -> Result<Self, Error> {
-        let mut mqtt = Mqtt::read(s);
-        let fields = fields::read(s);
-        let (sources, formats) = sources::read(s, &mqtt.topics, &fields);
+    fn from_settings(settings: &mut Settings) -> Result<Self, Error> {
+        let mut mqtt = Mqtt::read(settings);
+        let fields = fields::read(settings);
+        let (sources, formats) = sources::read(settings, &mqtt.topics, &fields);
         mqtt.topics = sources.iter().map(|source| source.topic().to_owned()).collect();
-        let decode = sections::decode_limits(s, mqtt.max_packet_bytes);
-        let batch = sections::batch_limits(s);
-        let members_age_max = sections::members_age_max(s, &batch);
-        let clickhouse = ClickHouse { fields, ..ClickHouse::read(s, &mqtt.client_id) };
-        clickhouse.retention.check_against(s, &decode);
-        let spool = Spool::read(s, &batch);
-        let (http, shutdown) = (Http::read(s), Shutdown::read(s, members_age_max));
-        let (events, webhook, log) = (Events::read(s), Webhook::read(s), Log::read(s));
-        let effective = s.finish()?;
+        let decode = sections::decode_limits(settings, mqtt.max_packet_bytes);
+        let batch = sections::batch_limits(settings);
+        let members_age_max = sections::members_age_max(settings, &batch);
+        let clickhouse = ClickHouse { fields, ..ClickHouse::read(settings, &mqtt.client_id) };
+        clickhouse.retention.check_against(settings, &decode);
+        let spool = Spool::read(settings, &batch);
+        let (http, shutdown) = (Http::read(settings), Shutdown::read(settings, members_age_max));
+        let (events, webhook, log) =
+            (Events::read(settings), Webhook::read(settings), Log::read(settings));
+        let effective = settings.finish()?;
         Ok(Self {
             mqtt,
             sources,
@@ -136,9 +139,9 @@ impl Config {
     pub fn members(&self) -> Vec<Peer> {
         let (ip, port) = (self.http.listen.ip(), self.http.listen.port());
         let host = if ip.is_unspecified() { "127.0.0.1".to_owned() } else { ip.to_string() };
-        let ours = Peer { host, port };
-        let peers = self.shutdown.peers.iter().filter(|peer| **peer != ours).cloned();
-        std::iter::once(ours.clone()).chain(peers).collect()
+        let this_member = Peer { host, port };
+        let peers = self.shutdown.peers.iter().filter(|peer| **peer != this_member).cloned();
+        std::iter::once(this_member.clone()).chain(peers).collect()
     }
 
     /// Returns every key with its effective value as TOML, in order. Secrets are redacted.
@@ -180,14 +183,16 @@ pub fn settings(path: Option<&Path>, default_file: &str, prefix: &str) -> Result
     Ok(settings)
 }
 
-/// The environment variables with the prefix, by key.
+/// The environment variables with the prefix.
 #[derive(Debug, Default)]
 struct Environment {
+    /// Values of the variables that are not empty, by name.
     given: config::Map<String, String>,
     /// Keys of empty variables. An empty variable counts as unset, so the file's value stays.
     empty: Vec<String>,
-    /// Names with one underscore where two are required.
+    /// Names with one underscore after the prefix, where two are required.
     mistaken: Vec<String>,
+    /// One line for each variable whose value is not UTF-8.
     violations: Vec<String>,
 }
 
@@ -202,8 +207,8 @@ impl Environment {
                     environment.empty.push(key.to_lowercase().replace("__", "."));
                 }
                 (Some(_), Ok(value)) => drop(environment.given.insert(name, value)),
-                // Reject the value here: the library's error would repeat it, and it may be a
-                // password.
+                // Reject the value here: the library's error would repeat the value, which may be
+                // a password.
                 (Some(_), Err(_)) => environment.violations.push(format!("{name}: must be UTF-8")),
                 (None, _) if upper.starts_with(&format!("{prefix}_")) => {
                     environment.mistaken.push(name)
@@ -223,6 +228,7 @@ pub fn settings_of(toml: &str) -> Result<Settings, Error> {
     merged(toml, None)
 }
 
+/// Merges a file's text with the environment, which overrides the file.
 fn merged(toml: &str, environment: Option<config::Environment>) -> Result<Settings, Error> {
     let file = config::File::from_str(toml, config::FileFormat::Toml);
     reject_list_indexes(&file)?;
@@ -322,8 +328,9 @@ mod tests {
     #[test]
     fn all_violations_are_reported_at_once() {
         let lines = violations(
-            "[mqtt]\nurl = 'http://x'\ntopics = ['drivers/#', 'a/+/b']\nsession_expiry = '0s'\nqoos = 1\n\
-             [clickhouse]\ndatabase = 'a-b'\ninsert_quorum = 'soon'\n[log]\nformat = 'xml'\nfilter = 'a=b=c'\n",
+            "[mqtt]\nurl = 'http://x'\ntopics = ['drivers/#', 'a/+/b']\nsession_expiry = '0s'\n\
+             qoos = 1\n[clickhouse]\ndatabase = 'a-b'\ninsert_quorum = 'soon'\n\
+             [log]\nformat = 'xml'\nfilter = 'a=b=c'\n",
         );
         for key in [
             "mqtt.url",
@@ -474,7 +481,7 @@ mod tests {
 
     #[test]
     fn violation_states_the_valid_values() {
-        for (toml, lines) in [
+        for (toml, line) in [
             ("batch.rows_max = '5k'", "batch.rows_max: must be a whole number in 1..=1000000"),
             ("batch.rows_max = -1", "batch.rows_max: must be a whole number in 1..=1000000"),
             ("batch.rows_max = 0", "batch.rows_max: 0 is outside 1..=1000000"),
@@ -485,16 +492,17 @@ mod tests {
             ("events.faster_than = true", "events.faster_than: must be a number in 0..=1000"),
             ("events.faster_than = 'fast'", "events.faster_than: must be a number in 0..=1000"),
             (
-                "decode.fix_age_max = '391d'\nclickhouse.retention.positions_days = 401\nclickhouse.retention.rollups_days = 401",
+                "decode.fix_age_max = '391d'\nclickhouse.retention.positions_days = 401\n\
+                 clickhouse.retention.rollups_days = 401",
                 "decode.fix_age_max: \"391d\" is outside 1s..=390d",
             ),
             (
                 "mqtt.url = 'mqtt://h/path'",
-                "mqtt.url: must be mqtt://host:port or mqtts://host:port, with nothing after the port; put a login into \
-                 mqtt.username and mqtt.password_file",
+                "mqtt.url: must be mqtt://host:port or mqtts://host:port, with nothing after the \
+                 port; put a login into mqtt.username and mqtt.password_file",
             ),
         ] {
-            assert_eq!(violations(toml), [lines]);
+            assert_eq!(violations(toml), [line]);
         }
         assert_eq!(
             parse("decode.fix_age_max = '60d'").unwrap().to_string().matches("\"60d\"").count(),
@@ -540,8 +548,8 @@ mod tests {
             "environment variables are strings"
         );
         let peers = shutdown("peers = 'milepost:9464,,[::1]:1,10.0.0.7:65535'").peers;
-        let known: Vec<_> = peers.iter().map(|peer| (peer.host.as_str(), peer.port)).collect();
-        assert_eq!(known, [("milepost", 9464), ("::1", 1), ("10.0.0.7", 65535)]);
+        let peers: Vec<_> = peers.iter().map(|peer| (peer.host.as_str(), peer.port)).collect();
+        assert_eq!(peers, [("milepost", 9464), ("::1", 1), ("10.0.0.7", 65535)]);
     }
 
     #[test]
@@ -576,7 +584,8 @@ mod tests {
             "[mqtt]\nurl = 'mqtt://u:hunter2@h'",
             "[mqtt]\nurl = 'mqtts://u:hunter2@h'",
             "[mqtt]\nurl = 'mqtt://u:hunter2@h:port'",
-            "[mqtt]\nusername = 'u'\npassword_file = '/none'\n[clickhouse]\nurl = 'https://u:hunter2@h:8443'",
+            "[mqtt]\nusername = 'u'\npassword_file = '/none'\n\
+             [clickhouse]\nurl = 'https://u:hunter2@h:8443'",
             "[clickhouse]\nurl = 'http://h:8123/?user=u&password=hunter2'",
             "[mqtt]\nurl = '[\"mqtt://u:hunter2@h\"]'",
             "[shutdown]\npeers = ['h:1', 'http://u:hunter2@x:1']",

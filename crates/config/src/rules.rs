@@ -8,13 +8,13 @@ use milepost_tls as tls;
 use milepost_tls::Address;
 
 /// Parses the addresses of the broker's nodes. Returns also whether they use TLS: `Some(true)` or
-/// `Some(false)`. It is an `Option` because `Settings::checked` replaces an error by `None`.
+/// `Some(false)`. The type is an `Option` because `Settings::checked` replaces an error by `None`.
 pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
     let (mut addresses, mut with_tls) = (Vec::new(), None);
     for text in texts {
         let (url, tls) =
             server_url(&text, ["mqtt", "mqtts"], "mqtt.username and mqtt.password_file")?;
-        if with_tls.replace(tls).is_some_and(|before| before != tls) {
+        if with_tls.replace(tls).is_some_and(|earlier| earlier != tls) {
             return Err("must be mqtts:// for all nodes, or for none".to_owned());
         }
         // Remove the brackets that a URL has around an IPv6 address.
@@ -44,7 +44,7 @@ pub(super) fn http_urls(texts: Vec<String>) -> Result<(Vec<String>, Option<bool>
     let (mut urls, mut with_tls) = (Vec::new(), None);
     for text in texts {
         let (url, tls) = http_url(text)?;
-        if with_tls.replace(tls).is_some_and(|before| before != tls) {
+        if with_tls.replace(tls).is_some_and(|earlier| earlier != tls) {
             return Err("must be https:// for all endpoints, or for none".to_owned());
         }
         if urls.contains(&url) {
@@ -121,7 +121,8 @@ pub(super) fn topic_prefix(text: String) -> Result<String, String> {
     let is_bad = text.contains(['+', '#']) || text.starts_with(['/', '$']) || text.ends_with('/');
     if is_bad || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(format!(
-            "\"{text}\": must be topic levels such as fleet/events, without + and #, and without / at either end"
+            "\"{text}\": must be topic levels such as fleet/events, without + and #, and without / \
+             at either end"
         ));
     }
     Ok(text)
@@ -134,8 +135,8 @@ pub(super) fn topic_prefix(text: String) -> Result<String, String> {
 pub fn client_id(text: String) -> Result<String, String> {
     if text.is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
         return Err(
-            "must have 1-200 bytes without control characters, be unique in the group, and stay the same after a \
-             restart (default: the host's name)"
+            "must have 1-200 bytes without control characters, be unique in the group, and stay \
+             the same after a restart (default: the host's name)"
                 .to_owned(),
         );
     }
@@ -150,6 +151,7 @@ pub(super) fn user_name(text: String) -> Result<String, String> {
     Ok(text)
 }
 
+/// Checks the name of a share group.
 pub(super) fn group(text: String) -> Result<String, String> {
     if text.is_empty() || text.contains(['/', '+', '#']) {
         return Err(format!("\"{text}\": a share group must not be empty or contain /, + or #"));
@@ -157,6 +159,7 @@ pub(super) fn group(text: String) -> Result<String, String> {
     Ok(text)
 }
 
+/// Checks the topic filters of `mqtt.topics`.
 pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
     if topics.is_empty() {
         return Err("must have at least one topic".to_owned());
@@ -164,17 +167,18 @@ pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
     for topic in &topics {
         if filter(topic) != Ok(1) {
             return Err(format!(
-                "\"{topic}\": must have exactly one level + (the driver's id), no # and no $share/ (set mqtt.group \
-                 instead); [[sources]] can have other filters"
+                "\"{topic}\": must have exactly one level + (the driver's id), no # and no $share/ \
+                 (set mqtt.group instead); [[sources]] can have other filters"
             ));
         }
     }
     Ok(topics)
 }
 
+/// Checks the name of a database, volume or policy.
 pub(super) fn identifier(text: String) -> Result<String, String> {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if text.is_empty() || !plain || text.starts_with(|c: char| c.is_ascii_digit()) {
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if text.is_empty() || !is_plain || text.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(format!(
             "\"{text}\": must contain only letters, digits and _, and must not begin with a digit"
         ));
@@ -184,17 +188,23 @@ pub(super) fn identifier(text: String) -> Result<String, String> {
 
 /// Checks a cluster's name, which is quoted after ON CLUSTER. `{cluster}` is a macro of the server.
 pub(super) fn cluster_name(text: &str) -> Result<(), String> {
-    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.{}".contains(c));
-    if plain { Ok(()) } else { Err("must contain only letters, digits and _ - . { }".to_owned()) }
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.{}".contains(c));
+    if is_plain {
+        Ok(())
+    } else {
+        Err("must contain only letters, digits and _ - . { }".to_owned())
+    }
 }
 
+/// Checks a filter of log lines.
 pub(super) fn log_filter(text: String) -> Result<String, String> {
     // The library reads a bare word as a target, so "inof" would log only that target.
     let unknown = text.split(',').map(str::trim).find(|directive| {
         !directive.contains('=')
             && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
     });
-    let expected = "must be a level (off, error, warn, info, debug, trace) or a filter such as \"milepost=debug,info\"";
+    let expected = "must be a level (off, error, warn, info, debug, trace) or a filter such as \
+                    \"milepost=debug,info\"";
     match (unknown, text.parse::<tracing_subscriber::filter::Targets>()) {
         (Some(word), _) => Err(format!("\"{word}\" is not a level: {expected}")),
         (None, Err(error)) => Err(format!("\"{text}\": {error}: {expected}")),
@@ -202,6 +212,7 @@ pub(super) fn log_filter(text: String) -> Result<String, String> {
     }
 }
 
+/// Returns this host's name; empty if it is unknown.
 pub(super) fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
@@ -209,9 +220,10 @@ pub(super) fn host_name() -> String {
 /// Parses addresses `host:port`, with an IPv6 address in brackets.
 ///
 /// # Errors
-/// An entry is not `host:port`. The error does not repeat it: a URL may contain a password.
+/// An entry is not `host:port`. The error does not repeat the entry, which may be a URL with a
+/// password.
 pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
-    let peer = |(n, text): (usize, String)| {
+    let peer = |(index, text): (usize, String)| {
         let parts =
             text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let in_brackets = |host: &str| host.strip_prefix('[')?.strip_suffix(']').map(str::to_owned);
@@ -227,7 +239,7 @@ pub fn peers(texts: Vec<String>) -> Result<Vec<Peer>, String> {
             }
             Some(_) | None => Err(format!(
                 "entry {}: must be host:port, not a URL, with the port of the members' http.listen",
-                n + 1
+                index + 1
             )),
         }
     };

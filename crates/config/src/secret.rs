@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A password, or the file that contains it. It is never printed.
+/// A password, or the file that contains the password. The password is never printed.
 #[derive(Clone)]
 pub enum Secret {
     Inline(String),
@@ -30,7 +30,8 @@ impl Secret {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is empty"));
         }
         if secret.chars().any(char::is_control) {
-            let why = "it has several lines or another control character; it must be one line with only the password";
+            let why = "it has several lines or another control character; it must be one line \
+                       with only the password";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(secret)
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn password_is_one_line() {
+    fn password_must_be_one_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let read = |text: &str| {
             std::fs::write(file.path(), text).unwrap();

@@ -9,6 +9,7 @@ use super::types::{InsertQuorum, LeaveGroup, LogFormat, Replication};
 use milepost_core::Qos;
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections};
 
+/// A type that a setting can have.
 pub trait Setting: Sized {
     /// Parses a value of the file or the environment. The error states what the value must be.
     fn parse(value: Value) -> Result<Self, String>;
@@ -37,20 +38,21 @@ impl Setting for String {
 impl Setting for bool {
     fn parse(value: Value) -> Result<Self, String> {
         // Do not parse with the library, which also accepts numbers and "yes".
-        let given = if let ValueKind::Boolean(given) = &value.kind { Some(*given) } else { None };
+        let boolean = if let ValueKind::Boolean(value) = &value.kind { Some(*value) } else { None };
         let parsed = || text(&value)?.to_lowercase().parse().ok();
-        given.or_else(parsed).ok_or_else(|| "must be true or false".to_owned())
+        boolean.or_else(parsed).ok_or_else(|| "must be true or false".to_owned())
     }
     fn show(&self) -> String {
         self.to_string()
     }
 }
 
+/// Returns a string without spaces around it; `None` if the value has another type.
 fn text(value: &Value) -> Option<&str> {
     if let ValueKind::String(text) = &value.kind { Some(text.trim()) } else { None }
 }
 
-/// Parses a number strictly: the config library rounds, and accepts `true` as 1.
+/// Parses a whole number strictly: the config library rounds, and accepts `true` as 1.
 fn whole_number(value: &Value) -> Option<i128> {
     use ValueKind::{I64, I128, U64, U128};
     if let I64(_) | I128(_) | U64(_) | U128(_) = &value.kind {
@@ -113,10 +115,9 @@ impl Setting for Vec<String> {
         if let ValueKind::String(text) = &value.kind {
             // The error does not repeat the value: a URL may contain a password.
             if text.trim_start().starts_with('[') {
-                return Err(
-                    "must not begin with [: in the environment, separate the values with commas, as in a,b"
-                        .to_owned(),
-                );
+                let why = "must not begin with [: in the environment, separate the values with \
+                           commas, as in a,b";
+                return Err(why.to_owned());
             }
             return Ok(text.split(',').map(|item| item.trim().to_owned()).collect());
         }
@@ -174,7 +175,10 @@ macro_rules! named {
     };
 }
 named!(LogFormat: "\"text\" or \"json\"", "text" = Text, "json" = Json);
-named!(Replication: "\"none\", \"macros\" or \"managed\"", "none" = None, "macros" = Macros, "managed" = Managed);
+named!(
+    Replication: "\"none\", \"macros\" or \"managed\"",
+    "none" = None, "macros" = Macros, "managed" = Managed
+);
 
 /// Implements settings for enums that are `"auto"` or a value of another type.
 macro_rules! auto_or {
@@ -187,8 +191,8 @@ macro_rules! auto_or {
                 $parse(value).ok_or_else(|| $expected.to_owned())
             }
             fn show(&self) -> String {
-                let other: Option<String> = $show(*self);
-                other.unwrap_or_else(|| "\"auto\"".to_owned())
+                let shown: Option<String> = $show(*self);
+                shown.unwrap_or_else(|| "\"auto\"".to_owned())
             }
         }
     };
@@ -212,7 +216,10 @@ auto_or!(
 );
 auto_or!(
     Connections: format!("must be \"auto\" or a number in 1..={CONNECTIONS_MAX}"),
-    |value| usize::parse(value).ok().filter(|number| (1..=CONNECTIONS_MAX).contains(number)).map(Self::Fixed),
+    |value| {
+        let number = usize::parse(value).ok()?;
+        (1..=CONNECTIONS_MAX).contains(&number).then_some(Self::Fixed(number))
+    },
     |connections| match connections {
         Self::Auto => None,
         Self::Fixed(number) => Some(number.to_string()),

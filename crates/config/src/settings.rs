@@ -14,6 +14,7 @@ use milepost_tls as tls;
 /// Maximum number of listed violations; further ones are counted.
 const VIOLATIONS_MAX: usize = 100;
 
+/// Why there is no usable configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file is missing or not TOML.
@@ -33,10 +34,12 @@ impl Error {
     }
 }
 
+/// The values of the file and the environment, and what reading them has found so far.
 #[derive(Default)]
 pub struct Settings {
     /// Values that no section has read yet.
     values: BTreeMap<String, Value>,
+    /// Keys that have been looked up, for the suggestion after an unknown key.
     known: Vec<String>,
     /// Keys that are given, whether or not they have been read.
     given_keys: BTreeSet<String>,
@@ -46,19 +49,21 @@ pub struct Settings {
     /// A prefix, and the variables that begin with that prefix but lack the second underscore, such
     /// as `MILEPOST_MQTT_URL`.
     pub(super) mistaken: (String, Vec<String>),
+    /// Every key with its effective value as TOML.
     effective: Vec<(String, String)>,
     /// One line per violation: the key, what is wrong, the valid values.
     pub violations: Vec<String>,
 }
 
 impl Settings {
+    /// Creates the settings of which nothing has been read yet.
     pub fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
         let is_empty =
             |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
-        // Keep an empty topic in `[[sources]]`: otherwise nobody would notice an entry that has no
-        // other key.
+        // Keep an empty topic in `[[sources]]`: otherwise an entry that has no other key would be
+        // ignored without a violation.
         let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
             given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
@@ -78,6 +83,7 @@ impl Settings {
         value.map_err(|problem| self.add_violation(key, problem)).ok()
     }
 
+    /// Returns the value of `key`, or `default`, and adds it to the effective configuration.
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
         let value = self.read(key).unwrap_or(default);
         self.show(key, &value);
@@ -105,17 +111,18 @@ impl Settings {
 
     /// Returns the names of the sections below `prefix`: each NAME of `[formats.NAME]`.
     pub(super) fn names_in(&self, prefix: &str) -> Vec<String> {
-        let rest = self.given_keys.iter().filter_map(|key| key.strip_prefix(prefix));
-        let names: BTreeSet<&str> = rest.filter_map(|rest| Some(rest.split_once('.')?.0)).collect();
+        let keys_below = self.given_keys.iter().filter_map(|key| key.strip_prefix(prefix));
+        let names = keys_below.filter_map(|key| key.split_once('.').map(|(name, _)| name));
+        let names: BTreeSet<&str> = names.collect();
         names.into_iter().map(str::to_owned).collect()
     }
 
     /// Drops the given keys that `matches` selects, so that they are not reported as unknown.
     /// Returns whether there were any.
     pub(super) fn forget(&mut self, matches: impl Fn(&str) -> bool) -> bool {
-        let before = self.values.len();
+        let count_before = self.values.len();
         self.values.retain(|key, _| !matches(key));
-        self.values.len() < before
+        self.values.len() < count_before
     }
 
     /// Adds an effective value.
@@ -130,6 +137,7 @@ impl Settings {
         self.valid(key, T::parse(value))
     }
 
+    /// Returns a string that has no default, and adds it to the effective configuration.
     pub fn optional(&mut self, key: &str) -> Option<String> {
         let value: Option<String> = self.read(key);
         self.show(key, &value.clone().unwrap_or_default());
@@ -163,6 +171,7 @@ impl Settings {
         }
     }
 
+    /// Returns a path that has no default, and adds it to the effective configuration.
     pub fn path(&mut self, key: &str) -> Option<PathBuf> {
         self.optional(key).map(PathBuf::from)
     }
@@ -213,14 +222,17 @@ impl Settings {
             .unwrap_or(constant)
     }
 
+    /// Returns a number, and adds it to the effective configuration. Adds a violation if the number
+    /// is outside `range`.
     pub fn in_range<T>(&mut self, key: &str, default: T, range: std::ops::RangeInclusive<T>) -> T
     where
         T: Setting + PartialOrd + fmt::Display + Copy,
     {
-        let before = self.violations.len();
+        let violations_before = self.violations.len();
         let value = self.value(key, default);
         let allowed = format!("{}..={}", range.start(), range.end());
-        if let Some(not_a_number) = self.violations.get_mut(before) {
+        // The value is not a number if reading it has added a violation.
+        if let Some(not_a_number) = self.violations.get_mut(violations_before) {
             *not_a_number += &format!(" in {allowed}");
         } else if !range.contains(&value) {
             self.add_violation(key, format!("{value} is outside {allowed}"));
@@ -228,6 +240,8 @@ impl Settings {
         value
     }
 
+    /// Returns a duration, and adds it to the effective configuration. Adds a violation if the
+    /// duration is outside `min` to `max`, which are written as in the file, such as `10ms`.
     pub fn duration(&mut self, key: &str, default: &str, min: &str, max: &str) -> Duration {
         let parse = |text| {
             humantime::parse_duration(text).expect("the durations in the code are well formed")
@@ -244,10 +258,10 @@ impl Settings {
     /// # Errors
     /// All violations, including unknown keys.
     pub fn finish(&mut self) -> Result<Vec<(String, String)>, Error> {
-        for (n, key) in std::mem::take(&mut self.values).into_keys().enumerate() {
-            // Suggest no key for a violation that is not listed: a suggestion compares all known
-            // keys.
-            let nearest = if n < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
+        for (index, key) in std::mem::take(&mut self.values).into_keys().enumerate() {
+            // Suggest no key for a violation that is not listed, because each suggestion compares
+            // all known keys.
+            let nearest = if index < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
             let is_bare_field = key.starts_with("fields") && !nearest.starts_with("fields.");
             let problem = if is_bare_field {
                 "a field is a section of its own, such as [fields.battery], with from and type"
@@ -290,6 +304,7 @@ impl Settings {
         }
     }
 
+    /// Returns the known key that is most like `key`, if possible one of the same section.
     fn nearest(&self, key: &str) -> &str {
         let section = key.rsplit_once('.').map_or("", |(section, _)| section);
         let is_near =
@@ -300,6 +315,8 @@ impl Settings {
     }
 }
 
+/// Adds the values of all sections to `into`, by key: `section.name`, and `list[1].name` for the
+/// first entry of a list of sections.
 fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap<String, Value>) {
     for (name, value) in values {
         let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
@@ -311,12 +328,12 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
             }
             flatten(&key, table, into);
         } else if let Some(sections) = sections(&value) {
-            for (n, mut table) in sections.into_iter().enumerate() {
+            for (index, mut table) in sections.into_iter().enumerate() {
                 if table.is_empty() {
                     // Keep an empty entry, so that it is reported.
                     table.insert("topic".to_owned(), "".into());
                 }
-                flatten(&format!("{key}[{}]", n + 1), table, into);
+                flatten(&format!("{key}[{}]", index + 1), table, into);
             }
         } else {
             into.insert(key, value);
@@ -324,7 +341,7 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
     }
 }
 
-/// Returns the sections of `[[name]]`.
+/// Returns the sections of `[[name]]`; `None` if the value is not a list of sections.
 fn sections(value: &Value) -> Option<Vec<config::Map<String, Value>>> {
     let ValueKind::Array(values) = &value.kind else { return None };
     let tables = values.iter().map(|value| value.clone().into_table().ok());

@@ -18,56 +18,57 @@ use milepost_decode::{
 type Mappings = BTreeMap<String, Option<Arc<Mapping>>>;
 
 /// Returns whether any key of a source is given.
-pub(super) fn are_given(s: &Settings) -> bool {
-    ["sources", "source."].iter().any(|prefix| s.is_any_given(prefix))
+pub(super) fn are_given(settings: &Settings) -> bool {
+    ["sources", "source."].iter().any(|prefix| settings.is_any_given(prefix))
 }
 
 /// Reads the sources and the mappings of `[formats.NAME]`. `topics`: the topics of `mqtt.topics`;
 /// empty if `[[sources]]` are given.
 pub(super) fn read(
-    s: &mut Settings,
+    settings: &mut Settings,
     topics: &[String],
     fields: &[Field],
 ) -> (Vec<Source>, BTreeMap<String, Arc<Mapping>>) {
-    let mappings = mappings(s);
-    let sources = sources(s, topics, &mappings);
-    let sources = keep_fields(s, sources, fields);
+    let mappings = mappings(settings);
+    let sources = sources(settings, topics, &mappings);
+    let sources = keep_fields(settings, sources, fields);
     (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
 }
 
 /// Makes every source keep the values from which fields are computed.
-fn keep_fields(s: &mut Settings, sources: Vec<Source>, fields: &[Field]) -> Vec<Source> {
+fn keep_fields(settings: &mut Settings, sources: Vec<Source>, fields: &[Field]) -> Vec<Source> {
     let names: Vec<String> = fields.iter().flat_map(|field| field.from.iter().cloned()).collect();
-    let keeping = sources.into_iter().enumerate().filter_map(|(n, source)| {
-        let kept = source.keeping(&names).map_err(|count| {
+    let keeping = sources.into_iter().enumerate().filter_map(|(index, source)| {
+        let keeping = source.keeping(&names).map_err(|count| {
             format!("{count} names, including those of [fields.NAME]; at most {ATTRIBUTES_MAX}")
         });
-        s.valid(&format!("sources[{}].keep", n + 1), kept)
+        settings.valid(&format!("sources[{}].keep", index + 1), keeping)
     });
     keeping.collect()
 }
 
-fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
+/// Reads the sources without the names that fields need.
+fn sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
     if !topics.is_empty() {
-        report_unused(s, mappings);
+        report_unused(settings, mappings);
         let sources: Vec<Source> = topics.iter().map(|topic| Source::milepost(topic)).collect();
-        report_overlaps(s, "mqtt.topics", &sources);
+        report_overlaps(settings, "mqtt.topics", &sources);
         return sources;
     }
-    if s.forget(|key| key == "sources" || key.starts_with("sources.")) {
-        s.add_violation(
+    if settings.forget(|key| key == "sources" || key.starts_with("sources.")) {
+        settings.add_violation(
             "sources",
-            "must be a list: write [[sources]], with two brackets, before each source; the environment can set one \
-             source: MILEPOST__SOURCE__TOPIC and so on",
+            "must be a list: write [[sources]], with two brackets, before each source; the \
+             environment can set one source: MILEPOST__SOURCE__TOPIC and so on",
         );
     }
     let mut entries: Vec<String> = (1..)
         .map(|n| format!("sources[{n}]"))
-        .take_while(|section| s.is_any_given(&format!("{section}.")))
+        .take_while(|section| settings.is_any_given(&format!("{section}.")))
         .collect();
-    if s.is_any_given("source.") {
+    if settings.is_any_given("source.") {
         if !entries.is_empty() {
-            s.add_violation(
+            settings.add_violation(
                 "source",
                 "set either this (in the environment) or [[sources]], not both",
             );
@@ -78,22 +79,23 @@ fn sources(s: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Sour
     for section in entries {
         let effective_section =
             if section == "source" { "sources[1]".to_owned() } else { section.clone() };
-        sources.extend(Entry { s, section, effective_section }.read(mappings));
+        sources.extend(Entry { settings, section, effective_section }.read(mappings));
     }
     assert!(
-        sources.len() == expected || !s.violations.is_empty(),
+        sources.len() == expected || !settings.violations.is_empty(),
         "a source was dropped without a violation"
     );
     if sources.len() == expected {
-        report_unused(s, mappings); // an invalid source could be the only one that uses a format
+        // Only if every source is valid: an invalid source could be the only user of a format.
+        report_unused(settings, mappings);
     }
-    report_overlaps(s, "sources", &sources);
+    report_overlaps(settings, "sources", &sources);
     sources
 }
 
 /// Reports each source that overlaps an earlier one. Names only the first source that it overlaps,
 /// because a list of all pairs would grow with the square of the number of sources.
-fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
+fn report_overlaps(settings: &mut Settings, key: &str, sources: &[Source]) {
     let mut distinct: Vec<&str> = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for topic in sources.iter().map(Source::topic) {
@@ -104,24 +106,28 @@ fn report_overlaps(s: &mut Settings, key: &str, sources: &[Source]) {
         }
         if let Some(earlier) = distinct.iter().find(|earlier| overlap(earlier, topic)) {
             let why = "both would store the same message; make one of them narrower";
-            s.add_violation(key, format!("\"{earlier}\" and \"{topic}\" overlap: {why}"));
+            settings.add_violation(key, format!("\"{earlier}\" and \"{topic}\" overlap: {why}"));
         }
         distinct.push(topic);
     }
     for (topic, count) in counts.into_iter().filter(|(_, count)| *count > 1) {
-        s.add_violation(key, format!("\"{topic}\" is listed {count} times; keep one"));
+        settings.add_violation(key, format!("\"{topic}\" is listed {count} times; keep one"));
     }
 }
 
-fn report_unused(s: &mut Settings, mappings: &Mappings) {
+/// Reports each mapping that neither a source nor `milepost import` uses.
+fn report_unused(settings: &mut Settings, mappings: &Mappings) {
     for (name, mapping) in mappings {
-        let is_for_import = s.read::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
+        let is_for_import =
+            settings.read::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
+        // A source that uses the mapping holds a clone of its `Arc`.
         if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1)
         {
             let problem = format!(
-                "no source uses it: set format = \"{name}\" in one, set import = true for `milepost import`, or remove it"
+                "no source uses it: set format = \"{name}\" in one, set import = true for \
+                 `milepost import`, or remove it"
             );
-            s.add_violation(&format!("formats.{name}"), problem);
+            settings.add_violation(&format!("formats.{name}"), problem);
         }
     }
 }
@@ -146,7 +152,7 @@ pub(super) fn filter(topic: &str) -> Result<usize, String> {
 
 /// One section, `[[sources]]` or `[formats.NAME]`.
 struct Entry<'s> {
-    s: &'s mut Settings,
+    settings: &'s mut Settings,
     /// Key of the section: `sources[1]`, `source`, `formats.acme`.
     section: String,
     /// Key of the section in the effective configuration.
@@ -159,20 +165,20 @@ impl Entry<'_> {
     }
 
     fn add_violation(&mut self, name: &str, problem: impl fmt::Display) {
-        self.s.add_violation(&self.key(name), problem);
+        self.settings.add_violation(&self.key(name), problem);
     }
 
     fn valid<T>(&mut self, name: &str, value: Result<T, String>) -> Option<T> {
-        self.s.valid(&self.key(name), value)
+        self.settings.valid(&self.key(name), value)
     }
 
     fn has(&self, name: &str) -> bool {
-        self.s.is_given(&self.key(name))
+        self.settings.is_given(&self.key(name))
     }
 
     /// Reads a value without adding it to the effective configuration.
     fn value(&mut self, name: &str) -> Option<String> {
-        self.s.read(&self.key(name))
+        self.settings.read(&self.key(name))
     }
 
     /// Reads a value, and adds it to the effective configuration.
@@ -183,9 +189,10 @@ impl Entry<'_> {
     }
 
     fn show(&mut self, name: &str, value: &impl Setting) {
-        self.s.show(&format!("{}.{name}", self.effective_section), value);
+        self.settings.show(&format!("{}.{name}", self.effective_section), value);
     }
 
+    /// Reads a value, adds it to the effective configuration, and returns it after `check`.
     fn checked<T>(
         &mut self,
         name: &str,
@@ -199,10 +206,11 @@ impl Entry<'_> {
         self.checked(name, Pointer::new)
     }
 
+    /// Reads the name of a unit, and returns the unit.
     fn unit<T: Copy>(&mut self, name: &str, units: &[(&'static str, T)]) -> Option<T> {
         self.checked(name, |text| {
-            let known = units.iter().find(|(unit, _)| *unit == text);
-            known
+            let named = units.iter().find(|(name, _)| *name == text);
+            named
                 .map(|(_, unit)| *unit)
                 .ok_or_else(|| format!("\"{text}\": must be one of {}", names(units)))
         })
@@ -228,6 +236,7 @@ impl Entry<'_> {
         })
     }
 
+    /// Reads `format` and `speed_unit`; `None` after a violation.
     fn format(&mut self, mappings: &Mappings) -> Option<Format> {
         let name = self.value("format").unwrap_or_else(|| "milepost".to_owned());
         self.show("format", &name);
@@ -253,10 +262,11 @@ impl Entry<'_> {
                 (Some(mapping), _) => Format::Mapped(Arc::new(mapping)),
                 (None, Some(mapping)) => Format::Mapped(Arc::clone(mapping.as_ref()?)),
                 (None, None) => {
-                    let own = mappings.keys().map(String::as_str);
-                    let known = Format::NAMES.into_iter().chain(own).collect::<Vec<_>>().join(", ");
+                    let configured = mappings.keys().map(String::as_str);
+                    let names: Vec<_> = Format::NAMES.into_iter().chain(configured).collect();
+                    let names = names.join(", ");
                     let problem =
-                        format!("\"{name}\": must be one of {known}, or your own [formats.NAME]");
+                        format!("\"{name}\": must be one of {names}, or your own [formats.NAME]");
                     self.add_violation("format", problem);
                     return None;
                 }
@@ -264,6 +274,8 @@ impl Entry<'_> {
         })
     }
 
+    /// Reads `driver`. If the key is not given, takes the driver from the format's mapping, or from
+    /// the only `+` of the topic. `pluses`: number of `+` in the topic. `None` after a violation.
     fn driver(&mut self, pluses: Option<usize>, format: Option<&Format>) -> Option<Driver> {
         if let Some(text) = self.text("driver") {
             let driver = if text.starts_with('/') {
@@ -290,12 +302,16 @@ impl Entry<'_> {
                 self.show("driver", &"{1}".to_owned());
                 return Template::new("{1}", 1).map(Driver::Topic).ok();
             }
-            0 => "the topic has no +: set a JSON pointer into the payload, such as \"/device/uniqueId\""
+            0 => "the topic has no +: set a JSON pointer into the payload, such as \
+                  \"/device/uniqueId\""
                 .to_owned(),
             count => {
-                let all: Vec<String> = (1..=count).map(|n| format!("{{{n}}}")).collect();
-                let advice = format!("set which of them name the driver, such as \"{}\"", all.join(":"));
-                format!("the topic has {count} `+`: {advice}")
+                let all: Vec<String> = (1..=count).map(|number| format!("{{{number}}}")).collect();
+                let example = all.join(":");
+                format!(
+                    "the topic has {count} `+`: set which of them name the driver, such as \
+                     \"{example}\""
+                )
             }
         };
         self.add_violation("driver", problem);
@@ -303,7 +319,7 @@ impl Entry<'_> {
     }
 
     fn keep(&mut self, format: Option<&Format>) -> Keep {
-        let mut names: Vec<String> = self.s.read(&self.key("keep")).unwrap_or_default();
+        let mut names: Vec<String> = self.settings.read(&self.key("keep")).unwrap_or_default();
         names.retain(|name| !name.is_empty());
         if names.is_empty() {
             return Keep::Nothing;
@@ -345,9 +361,10 @@ impl Entry<'_> {
         let rare = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
         let pointers: Vec<&str> =
             fields.pointers().into_iter().flatten().chain(rare).map(Pointer::as_str).collect();
-        if let Some(n) = (1..pointers.len()).find(|n| pointers[..*n].contains(&pointers[*n])) {
-            let problem = format!("\"{}\" is the pointer of two fields", pointers[n]);
-            self.s.add_violation(&self.section, problem);
+        let is_repeated = |index: &usize| pointers[..*index].contains(&pointers[*index]);
+        if let Some(index) = (1..pointers.len()).find(is_repeated) {
+            let problem = format!("\"{}\" is the pointer of two fields", pointers[index]);
+            self.settings.add_violation(&self.section, problem);
             return None;
         }
         Some(Mapping::new(fields))
@@ -369,6 +386,7 @@ impl Entry<'_> {
         Some((pointer?, factor?))
     }
 
+    /// Reports a field without its unit, and a unit without its field. `units`: the valid units.
     fn check_unit(&mut self, name: &str, unit: &str, units: impl FnOnce() -> String) {
         match (self.has(name), self.has(unit)) {
             (true, false) => {
@@ -404,8 +422,8 @@ impl Entry<'_> {
                 pattern = Some(Local::check_pattern(text)?);
                 return Ok(TimeUnit::Pattern);
             }
-            let known = TimeUnit::NAMES.iter().find(|(unit, _)| *unit == text);
-            known.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be {}", units()))
+            let named = TimeUnit::NAMES.iter().find(|(name, _)| *name == text);
+            named.map(|(_, unit)| *unit).ok_or_else(|| format!("\"{text}\": must be {}", units()))
         });
         let is_number = unit.is_some_and(|unit| {
             !matches!(unit, TimeUnit::Rfc3339 | TimeUnit::Pattern | TimeUnit::BySize)
@@ -453,7 +471,7 @@ impl Entry<'_> {
                 }
             }
         }
-        let values: Vec<String> = self.s.read(&self.key("unknown")).unwrap_or_default();
+        let values: Vec<String> = self.settings.read(&self.key("unknown")).unwrap_or_default();
         if !values.is_empty() {
             self.show("unknown", &values);
         }
@@ -471,25 +489,28 @@ impl Entry<'_> {
     }
 }
 
+/// Returns the units' names in quotes, separated by commas.
 fn names<T>(units: &[(&'static str, T)]) -> String {
     units.iter().map(|(name, _)| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
-fn mappings(s: &mut Settings) -> Mappings {
+/// Reads all of `[formats.NAME]`.
+fn mappings(settings: &mut Settings) -> Mappings {
     let mut mappings = Mappings::new();
-    for name in s.names_in("formats.") {
+    for name in settings.names_in("formats.") {
         let section = format!("formats.{name}");
         let is_taken = Format::NAMES.contains(&&*name);
         let is_name =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if is_taken {
-            s.add_violation(&section, "milepost ships a format of this name; choose another");
+            settings
+                .add_violation(&section, "milepost ships a format of this name; choose another");
         }
         if !is_name {
-            s.add_violation(&section, "must be a name of letters, digits, _ and -");
+            settings.add_violation(&section, "must be a name of letters, digits, _ and -");
         }
         let mapping =
-            Entry { s, effective_section: section.clone(), section }.mapping().map(Arc::new);
+            Entry { settings, effective_section: section.clone(), section }.mapping().map(Arc::new);
         mappings.insert(name, mapping.filter(|_| is_name && !is_taken));
     }
     mappings

@@ -13,6 +13,7 @@ use milepost_core::peers::Peer;
 use milepost_tls as tls;
 use milepost_tls::Address;
 
+/// `[mqtt]`.
 #[derive(Debug, Clone)]
 pub struct Mqtt {
     /// The nodes of `mqtt.url`; at least one.
@@ -46,6 +47,7 @@ pub struct Mqtt {
     pub buffer_bytes_max: usize,
 }
 
+/// The settings of ClickHouse that milepost-map shares.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// `http://host:port` or `https://host:port`
@@ -57,6 +59,7 @@ pub struct Server {
     pub password: Option<Secret>,
 }
 
+/// `[clickhouse]` and `[fields.NAME]`.
 #[derive(Debug, Clone)]
 pub struct ClickHouse {
     /// `http://host:port` or `https://host:port`, at least one. One is in use at a time.
@@ -95,7 +98,7 @@ impl ClickHouse {
     }
 
     /// Returns the configuration with this member's own endpoint only, so that no request moves to
-    /// another host while this one is down.
+    /// another host while the host of this endpoint is down.
     #[must_use]
     pub fn pinned(&self) -> Self {
         let urls = self.urls.get(self.home).cloned().into_iter().collect();
@@ -103,6 +106,7 @@ impl ClickHouse {
     }
 }
 
+/// `[clickhouse.retention]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     /// Retention of positions in days after their `ts`.
@@ -125,6 +129,7 @@ pub struct Tier {
     pub after_days: u32,
 }
 
+/// How the tables are replicated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {
     /// One server: the tables are not replicated, and inserts require no quorum.
@@ -144,21 +149,25 @@ pub enum InsertQuorum {
     Replicas(u8),
 }
 
+/// `[spool]`.
 #[derive(Debug, Clone)]
 pub struct Spool {
     /// A directory that no other process uses.
     pub dir: PathBuf,
-    /// Maximum bytes of all files.
+    /// Maximum size of all files together, in bytes.
     pub bytes_max: u64,
 }
 
+/// `[http]`.
 #[derive(Debug, Clone)]
 pub struct Http {
     pub listen: SocketAddr,
 }
 
+/// `[shutdown]`.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
+    /// How long a shutdown may take.
     pub grace: Duration,
     pub leave: LeaveGroup,
     /// Addresses of the members; this process may be among them.
@@ -174,6 +183,7 @@ pub enum LeaveGroup {
     Never,
 }
 
+/// `[log]`.
 #[derive(Debug, Clone)]
 pub struct Log {
     pub format: LogFormat,

@@ -12,6 +12,7 @@ use super::packet::{CONNACK, CodecError, Grant, Packet, UNSUBSCRIBE_PACKET_ID};
 use milepost_core::Qos;
 use milepost_core::session::ConnAck;
 
+/// Parses CONNACK. A CONNACK that refuses the connection is an error.
 pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
     let reason = *body.get(1).ok_or(LibraryError::MalformedPacket)?;
     let answer = Header { kind: CONNACK, flags: 0, body_bytes: body.len() }.decode_by_library(body);
@@ -48,8 +49,8 @@ fn refusal(reason: u8) -> String {
         0x02 | 0x85 => "it does not accept this client id; change mqtt.client_id",
         0x04 | 0x86 => "bad user name or password; set mqtt.username and mqtt.password_file",
         0x05 | 0x87 => {
-            "not authorized (a broker that is still starting may answer this too); if it lasts, set mqtt.username and \
-             mqtt.password_file, or grant this user access on the broker"
+            "not authorized (a broker that is still starting may answer this too); if it lasts, \
+             set mqtt.username and mqtt.password_file, or grant this user access on the broker"
         }
         0x03 | 0x88 => "the server is unavailable",
         0x89 => "the server is busy",
@@ -63,6 +64,7 @@ fn refusal(reason: u8) -> String {
     explanation.to_owned()
 }
 
+/// Converts a reason code of SUBACK.
 pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
     match code {
         SubscribeReasonCode::Success(QoS::AtMostOnce) => Grant::Granted(Qos::AtMostOnce),

@@ -38,8 +38,8 @@ pub struct Input {
     /// The range of the bytes that are not split into packets yet.
     waiting: Range<usize>,
     packet_bytes_max: usize,
-    /// Whether the first packet has arrived; it must be CONNACK.
-    accepted: bool,
+    /// Whether CONNACK has arrived. It must be the first packet, and must not be repeated.
+    has_connack: bool,
     /// The PUBLISH that is being truncated; `None` between such packets.
     truncated: Option<Truncated>,
 }
@@ -53,7 +53,7 @@ impl Input {
             buffer: vec![0; BUFFER_BYTES_INITIAL],
             waiting: 0..0,
             packet_bytes_max,
-            accepted: false,
+            has_connack: false,
             truncated: None,
         }
     }
@@ -99,6 +99,7 @@ impl Input {
     /// # Errors
     /// The connection must end.
     pub fn packet(&mut self) -> Result<Option<Packet<'_>>, CodecError> {
+        // Drop a complete packet, which the last call returned.
         self.truncated.take_if(|truncated| truncated.is_complete());
         if self.truncated.is_none() {
             match self.frame()? {
@@ -112,13 +113,14 @@ impl Input {
         Ok(truncated.is_complete().then(|| truncated.packet()))
     }
 
-    /// Splits off the next frame.
+    /// Splits off the next frame. Fails if the packet is not allowed or malformed.
     fn frame(&mut self) -> Result<Frame, CodecError> {
         let waiting = &self.buffer[self.waiting.clone()];
         let Some(&first) = waiting.first() else { return Ok(Frame::Incomplete) };
         let (kind, flags) = (first >> 4, first & 0x0F);
-        if (kind == CONNACK) == self.accepted {
-            return Err(CodecError::Unexpected(kind)); // another packet before CONNACK, or a second CONNACK
+        // Refuse another packet before CONNACK, and a second CONNACK.
+        if (kind == CONNACK) == self.has_connack {
+            return Err(CodecError::Unexpected(kind));
         }
         let (body_bytes, length_bytes) = match Varint::read(&waiting[1..]) {
             Varint::Whole { value, bytes } => (value, bytes),
@@ -144,7 +146,7 @@ impl Input {
         if waiting.len() - body_at < body_bytes {
             return Ok(Frame::Incomplete);
         }
-        self.accepted = true;
+        self.has_connack = true;
         let body_at = self.waiting.start + body_at;
         self.waiting.start = body_at + body_bytes;
         Ok(Frame::Whole(header, body_at..body_at + body_bytes))
@@ -152,12 +154,15 @@ impl Input {
 }
 
 enum Frame {
+    /// More bytes are needed.
     Incomplete,
     /// A whole frame, with the range of its body in the buffer.
     Whole(Header, Range<usize>),
+    /// A PUBLISH above Maximum Packet Size; its properties and payload follow.
     Truncated(Truncated),
 }
 
+/// Decodes the packet with this fixed header. `body`: the range of the packet's body in `buffer`.
 fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_>, CodecError> {
     let body = &buffer[body];
     match header.kind {
@@ -219,18 +224,20 @@ fn published<'a>(
     }
 }
 
+/// Builds the refusal of a step of a QoS 2 delivery. `kind`: the packet type of the refusal.
 fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
     let [high, low] = packet_id.to_be_bytes();
     Packet::ExactlyOnce { reply: [kind << 4, 3, high, low, reason] }
 }
 
-/// The parts of a PUBLISH's body before the payload: the packet id, and the ranges of the others.
+/// The parts of a PUBLISH's body before the payload: the packet id, and the ranges of the topic and
+/// the properties.
 struct Head {
     topic: Range<usize>,
     /// `None` at QoS 0.
     packet_id: Option<u16>,
     /// The properties, including their length field. If that length is invalid or exceeds the body,
-    /// the range is empty, and the payload begins at its start.
+    /// this range is empty, and the payload begins where the properties should begin.
     properties: Range<usize>,
 }
 
@@ -276,56 +283,62 @@ struct Truncated {
     header: Header,
     packet_id: Option<u16>,
     /// The topic, then the first bytes of the payload.
-    kept: Vec<u8>,
+    topic_and_payload: Vec<u8>,
     topic_bytes: usize,
+    /// Length of the whole payload.
     payload_bytes: usize,
     /// Number of bytes of the properties that have not arrived yet.
-    properties_left: usize,
+    missing_property_bytes: usize,
     /// Number of bytes of the payload that have not arrived yet.
-    payload_left: usize,
+    missing_payload_bytes: usize,
 }
 
 impl Truncated {
     fn new(header: Header, head: &Head, topic: &[u8]) -> Self {
         let payload_bytes = header.body_bytes - head.properties.end;
-        let mut kept = Vec::with_capacity(topic.len() + payload_bytes.min(PAYLOAD_BYTES_MAX));
-        kept.extend_from_slice(topic);
+        let capacity = topic.len() + payload_bytes.min(PAYLOAD_BYTES_MAX);
+        let mut topic_and_payload = Vec::with_capacity(capacity);
+        topic_and_payload.extend_from_slice(topic);
         Self {
             header,
             packet_id: head.packet_id,
-            kept,
+            topic_and_payload,
             topic_bytes: topic.len(),
             payload_bytes,
-            properties_left: head.properties.len(),
-            payload_left: payload_bytes,
+            missing_property_bytes: head.properties.len(),
+            missing_payload_bytes: payload_bytes,
         }
     }
 
     /// Consumes the bytes that belong to this packet, and returns their number.
     fn consume(&mut self, bytes: &[u8]) -> usize {
-        let properties = bytes.len().min(self.properties_left);
-        self.properties_left -= properties;
-        let payload = &bytes[properties..];
-        let payload = &payload[..payload.len().min(self.payload_left)];
-        self.payload_left -= payload.len();
-        let free = self.topic_bytes + PAYLOAD_BYTES_MAX - self.kept.len();
-        self.kept.extend_from_slice(&payload[..payload.len().min(free)]);
-        properties + payload.len()
+        let property_bytes = bytes.len().min(self.missing_property_bytes);
+        self.missing_property_bytes -= property_bytes;
+        let payload = &bytes[property_bytes..];
+        let payload = &payload[..payload.len().min(self.missing_payload_bytes)];
+        self.missing_payload_bytes -= payload.len();
+        let free_bytes = self.topic_bytes + PAYLOAD_BYTES_MAX - self.topic_and_payload.len();
+        self.topic_and_payload.extend_from_slice(&payload[..payload.len().min(free_bytes)]);
+        property_bytes + payload.len()
     }
 
     fn is_complete(&self) -> bool {
-        self.properties_left == 0 && self.payload_left == 0
+        self.missing_property_bytes == 0 && self.missing_payload_bytes == 0
     }
 
     fn packet(&self) -> Packet<'_> {
-        let (topic, payload) = self.kept.split_at(self.topic_bytes);
+        let (topic, payload) = self.topic_and_payload.split_at(self.topic_bytes);
         published(self.header, topic, payload, self.payload_bytes, self.packet_id)
     }
 }
 
-/// A Variable Byte Integer (MQTT 5, 1.5.5).
+/// A Variable Byte Integer, of one to four bytes (MQTT 5, 1.5.5).
 enum Varint {
-    Whole { value: usize, bytes: usize },
+    /// `bytes`: length of the encoded integer.
+    Whole {
+        value: usize,
+        bytes: usize,
+    },
     Incomplete,
     Malformed,
 }

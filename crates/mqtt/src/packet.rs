@@ -39,8 +39,8 @@ pub enum CodecError {
     /// SUBACK or UNSUBACK with a packet id that milepost did not send.
     #[error("reply to unknown packet id {0} from the broker")]
     UnknownPacketId(u16),
-    /// A PUBLISH with an invalid QoS, an incomplete topic, or an incomplete or invalid packet id:
-    /// it cannot be acknowledged.
+    /// A PUBLISH with an invalid QoS, an incomplete topic, or an incomplete or invalid packet id.
+    /// Such a PUBLISH cannot be acknowledged.
     #[error("PUBLISH with an invalid QoS, topic or packet id from the broker")]
     Publish,
     /// CONNACK with a reason other than success.
@@ -85,10 +85,11 @@ pub enum Packet<'a> {
     /// UNSUBACK, with the reason for each refused filter. "No subscription existed" is not a
     /// refusal.
     Unsubscribed(Vec<String>),
+    /// PINGRESP.
     Pong,
 }
 
-/// The kind of filters in a SUBSCRIBE; at most one of each kind is outstanding.
+/// The kind of filters in a SUBSCRIBE. At most one SUBSCRIBE of each kind is unanswered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subscribing {
     /// The `$share/…` filters of milepost's group.
@@ -98,6 +99,7 @@ pub enum Subscribing {
 }
 
 impl Subscribing {
+    /// Returns the packet id of this SUBSCRIBE, which identifies the answer.
     pub(super) const fn packet_id(self) -> u16 {
         match self {
             Self::Group => 1,
@@ -110,7 +112,7 @@ impl Subscribing {
     }
 }
 
-/// The packet id of UNSUBSCRIBE: at most one is outstanding.
+/// The packet id of UNSUBSCRIBE. At most one UNSUBSCRIBE is unanswered.
 pub(super) const UNSUBSCRIBE_PACKET_ID: u16 = 3;
 
 /// The broker's answer for one filter of a SUBSCRIBE.

@@ -19,8 +19,8 @@ const CONNACK: [u8; 5] = [0x20, 3, 1, 0, 0];
 const PACKET_BYTES_MAX: usize = 1_024;
 /// Maximum size of the buffer: one read, and a PUBLISH up to its properties with the longest topic.
 const INPUT_BYTES_MAX: usize = 5 + 2 + 65_535 + 2 + 4 + 16 * 1024;
-/// Maximum bytes that are kept of a truncated payload.
-const KEPT_BYTES_MAX: usize = 64 * 1024;
+/// Maximum length of a truncated payload, in bytes.
+const TRUNCATED_BYTES_MAX: usize = 64 * 1024;
 
 /// Owned copy of [`milepost_decode::Message`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +77,7 @@ fn read<'a>(
     (messages, None)
 }
 
+/// Passes bytes to the input, and takes all packets.
 fn feed(input: &mut Input, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let space = input.space();
@@ -88,11 +89,12 @@ fn feed(input: &mut Input, mut bytes: &[u8]) {
     }
 }
 
+/// Reads these bytes as one chunk (see [`read`]).
 fn read_whole(bytes: &[u8]) -> (Vec<Message>, Option<CodecError>) {
     read(std::iter::once(bytes), PACKET_BYTES_MAX)
 }
 
-/// Encodes a PUBLISH with arbitrary bytes as properties, including their length.
+/// Encodes a PUBLISH. `properties`: arbitrary bytes in place of the properties and their length.
 fn publish(message: &Message, properties: &[u8]) -> Vec<u8> {
     let mut body = BytesMut::new();
     body.put_u16(u16::try_from(message.topic.len()).unwrap());
@@ -143,18 +145,15 @@ fn large_packet_releases_its_memory() {
 
 #[test]
 fn publish_properties_are_never_parsed() {
-    let good = message(b"drivers/d/gps", b"{}", 7);
-    let mut hundreds = Vec::new();
-    for _ in 0..60 {
-        hundreds.extend(b"\x26\x00\x03key\x00\x05value");
-    }
-    let hundreds = [varint(hundreds.len()), hundreds].concat();
+    let sent = message(b"drivers/d/gps", b"{}", 7);
+    let sixty_user_properties = b"\x26\x00\x03key\x00\x05value".repeat(60);
+    let sixty = [varint(sixty_user_properties.len()), sixty_user_properties].concat();
     let not_utf8 = b"\x07\x26\x00\x01\xFF\x00\x01\xFE";
-    let unknown = b"\x02\x7F\x7F";
-    for properties in [&hundreds[..], not_utf8, unknown, b"\x00"] {
-        let (messages, error) = read_whole(&publish(&good, properties));
+    let unknown_property = b"\x02\x7F\x7F";
+    for properties in [&sixty[..], not_utf8, unknown_property, b"\x00"] {
+        let (messages, error) = read_whole(&publish(&sent, properties));
         assert!(error.is_none(), "{properties:?}: {error:?}");
-        assert_eq!(messages, std::slice::from_ref(&good), "{properties:?}");
+        assert_eq!(messages, std::slice::from_ref(&sent), "{properties:?}");
     }
 }
 
@@ -171,16 +170,16 @@ fn property_length_past_the_end_is_read_as_payload() {
 
 #[test]
 fn invalid_packet_ends_the_connection() {
-    let past_end = framed(0x32, b"\x00\x09topic");
-    let no_id = framed(0x32, b"\x00\x05topic\x00");
-    let id_0 = framed(0x32, b"\x00\x05topic\x00\x00\x00");
-    let nothing = framed(0x30, b"\x00");
+    let topic_past_end = framed(0x32, b"\x00\x09topic");
+    let half_a_packet_id = framed(0x32, b"\x00\x05topic\x00");
+    let packet_id_0 = framed(0x32, b"\x00\x05topic\x00\x00\x00");
+    let half_a_topic_length = framed(0x30, b"\x00");
     let qos_3 = framed(0x36, b"\x00\x01t\x00\x01\x00");
-    for packet in [past_end, no_id, id_0, nothing, qos_3] {
+    for packet in [topic_past_end, half_a_packet_id, packet_id_0, half_a_topic_length, qos_3] {
         assert!(matches!(read_whole(&packet), (_, Some(CodecError::Publish))), "{packet:?}");
     }
-    let endless = [0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1];
-    assert!(matches!(read_whole(&endless), (_, Some(CodecError::RemainingLength))));
+    let length_of_five_bytes = [0x30, 0xFF, 0xFF, 0xFF, 0xFF, 1];
+    assert!(matches!(read_whole(&length_of_five_bytes), (_, Some(CodecError::RemainingLength))));
     assert!(
         matches!(read_whole(&CONNACK), (_, Some(CodecError::Unexpected(2)))),
         "a second CONNACK is invalid"
@@ -208,7 +207,7 @@ fn packet_id_and_dup_survive_truncation() {
 /// message on every connection.
 #[test]
 fn qos_2_is_refused_step_by_step() {
-    let refusals = |bytes: &[u8]| {
+    let refusal = |bytes: &[u8]| {
         let mut input = Input::new(PACKET_BYTES_MAX);
         let bytes = [&CONNACK[..], bytes].concat();
         let mut space = input.space();
@@ -222,14 +221,14 @@ fn qos_2_is_refused_step_by_step() {
     };
     for payload in [&b"{}"[..], &[b'x'; 2_000]] {
         let mut sent = publish(&message(b"t", payload, 0x0107), b"\x00");
-        sent[0] = 0x34;
-        let library::Packet::PubRec(refused) = refusals(&sent) else { panic!() };
+        sent[0] = 0x34; // PUBLISH at QoS 2
+        let library::Packet::PubRec(refused) = refusal(&sent) else { panic!() };
         assert_eq!(
             (refused.pkid, refused.reason),
             (0x0107, library::PubRecReason::ImplementationSpecificError)
         );
     }
-    let library::Packet::PubComp(refused) = refusals(b"\x62\x02\x01\x08") else { panic!() };
+    let library::Packet::PubComp(refused) = refusal(b"\x62\x02\x01\x08") else { panic!() };
     assert_eq!(
         (refused.pkid, refused.reason),
         (0x0108, library::PubCompReason::PacketIdentifierNotFound)
@@ -251,13 +250,14 @@ fn unsupported_mqtt_version_is_reported() {
 
 #[test]
 fn unsolicited_answer_ends_the_connection() {
-    for (kind, ours, other) in [(0x90, 1, 2_u8), (0x90, 4, 3), (0xB0, 3, 1)] {
-        let (_, error) = read_whole(&framed(kind, &[0, ours, 0, 0]));
-        assert!(error.is_none(), "{kind:#x} {ours}: {error:?}");
-        let (_, error) = read_whole(&framed(kind, &[0, other, 0, 0]));
+    let (suback, unsuback) = (0x90, 0xB0);
+    for (first, sent_id, unknown_id) in [(suback, 1, 2_u8), (suback, 4, 3), (unsuback, 3, 1)] {
+        let (_, error) = read_whole(&framed(first, &[0, sent_id, 0, 0]));
+        assert!(error.is_none(), "{first:#x} {sent_id}: {error:?}");
+        let (_, error) = read_whole(&framed(first, &[0, unknown_id, 0, 0]));
         assert!(
-            matches!(error, Some(CodecError::UnknownPacketId(id)) if id == u16::from(other)),
-            "{kind:#x}: {error:?}"
+            matches!(error, Some(CodecError::UnknownPacketId(id)) if id == u16::from(unknown_id)),
+            "{first:#x}: {error:?}"
         );
     }
 }
@@ -273,8 +273,8 @@ fn oversized_packet_is_truncated_and_its_neighbours_are_not() {
             let bytes =
                 [publish(&before, b"\x00"), publish(&large, &properties), publish(&after, b"\x00")]
                     .concat();
-            let kept = vec![b'y'; payload_bytes.min(KEPT_BYTES_MAX)];
-            let truncated = Message { payload: kept, ..large };
+            let payload = vec![b'y'; payload_bytes.min(TRUNCATED_BYTES_MAX)];
+            let truncated = Message { payload, ..large };
             for chunk in [1_000, 7_919, 2_000_000] {
                 let (messages, error) = read(bytes.chunks(chunk), PACKET_BYTES_MAX);
                 assert!(error.is_none(), "{error:?}");
@@ -429,17 +429,16 @@ fn answers_of_the_broker_are_decoded() {
     assert_eq!(input.packet().unwrap(), Some(Packet::Pong));
     assert_eq!(input.packet().unwrap(), None);
 
-    for (bytes, expected) in [
+    // DISCONNECT with reason 0x8E, session taken over, or with another reason.
+    for (bytes, is_taken_over) in [
         (&b"\xE0\x01\x8E"[..], true),
         (b"\xE0\x02\x8E\x00", true),
         (b"\xE0\x00", false),
         (b"\xE0\x01\x8B", false),
     ] {
         let (_, error) = read_whole(bytes);
-        assert!(
-            matches!(error, Some(CodecError::Disconnected { taken_over, .. }) if taken_over == expected),
-            "{error:?}"
-        );
+        let Some(CodecError::Disconnected { taken_over, .. }) = error else { panic!("{error:?}") };
+        assert_eq!(taken_over, is_taken_over, "{bytes:?}");
     }
 }
 
@@ -465,6 +464,15 @@ fn publishes() -> impl Strategy<Value = library::Publish> {
     )
 }
 
+/// Returns the messages that a connection should read from these packets.
+fn expected_messages(publishes: &[library::Publish]) -> Vec<Message> {
+    let expected = |publish: &library::Publish| Message {
+        redelivered: publish.dup,
+        ..message(&publish.topic, &publish.payload, publish.pkid)
+    };
+    publishes.iter().map(expected).collect()
+}
+
 fn encode(publishes: &[library::Publish]) -> Result<BytesMut, LibraryError> {
     let mut bytes = BytesMut::new();
     for publish in publishes {
@@ -476,8 +484,8 @@ fn encode(publishes: &[library::Publish]) -> Result<BytesMut, LibraryError> {
 /// Splits the stream into pieces, by a repeating list of lengths.
 fn pieces<'a>(mut bytes: &'a [u8], lengths: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
     lengths.iter().cycle().map_while(move |length| {
-        let (piece, rest) = bytes.split_at((*length).min(bytes.len()));
-        bytes = rest;
+        let (piece, remaining) = bytes.split_at((*length).min(bytes.len()));
+        bytes = remaining;
         (!piece.is_empty()).then_some(piece)
     })
 }
@@ -492,24 +500,25 @@ proptest! {
         bytes_max in prop_oneof![Just(PACKET_BYTES_MAX), Just(1 << 20)],
     ) {
         let bytes = encode(&sent).unwrap();
-        let expected: Vec<_> = sent.iter().map(|publish| Message { redelivered: publish.dup, ..message(&publish.topic, &publish.payload, publish.pkid) }).collect();
         let (messages, error) = read(pieces(&bytes, &lengths), bytes_max);
         prop_assert!(error.is_none(), "{:?}", error);
-        prop_assert!(messages == expected);
+        prop_assert!(messages == expected_messages(&sent));
     }
 
     #[test]
-    fn truncated_stream_yields_its_complete_packets(sent in prop::collection::vec(publishes(), 1..4), at in any::<prop::sample::Index>()) {
+    fn truncated_stream_yields_its_complete_packets(
+        sent in prop::collection::vec(publishes(), 1..4),
+        end in any::<prop::sample::Index>(),
+    ) {
         let bytes = encode(&sent).unwrap();
-        let (messages, error) = read_whole(&bytes[..at.index(bytes.len())]);
+        let (messages, error) = read_whole(&bytes[..end.index(bytes.len())]);
         prop_assert!(error.is_none(), "{:?}", error);
         prop_assert!(messages.len() < sent.len());
-        let expected: Vec<_> = sent.iter().map(|publish| Message { redelivered: publish.dup, ..message(&publish.topic, &publish.payload, publish.pkid) }).collect();
-        prop_assert!(expected.starts_with(&messages));
+        prop_assert!(expected_messages(&sent).starts_with(&messages));
     }
 
     #[test]
-    fn garbage_is_an_error_or_waits_for_more_bytes(
+    fn garbage_neither_panics_nor_grows_the_buffer(
         bytes in prop::collection::vec(any::<u8>(), 0..3_000),
         lengths in prop::collection::vec(1_usize..500, 1..9),
     ) {
@@ -517,8 +526,11 @@ proptest! {
     }
 
     #[test]
-    fn malformed_answer_does_not_panic(kind in prop::sample::select(vec![0x20_u8, 0x90, 0xB0, 0xD0, 0xE0, 0x32]), body in prop::collection::vec(prop_oneof![any::<u8>(), 0_u8..40], 0..60)) {
-        let packet = framed(kind, &body);
+    fn malformed_answer_does_not_panic(
+        first in prop::sample::select(vec![0x20_u8, 0x90, 0xB0, 0xD0, 0xE0, 0x32]),
+        body in prop::collection::vec(prop_oneof![any::<u8>(), 0_u8..40], 0..60),
+    ) {
+        let packet = framed(first, &body);
         read_whole(&packet);
         let mut input = Input::new(PACKET_BYTES_MAX);
         input.space()[..packet.len()].copy_from_slice(&packet);

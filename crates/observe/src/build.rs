@@ -1,5 +1,6 @@
 //! Version, commit and date of this build, as the crate's `build.rs` determined them.
 
+/// The version in `Cargo.toml`, such as `0.1.0`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit: twelve hexadecimal digits, then `+` if tracked files had been changed. Empty if
 /// unknown, as in a debug build.

@@ -1,5 +1,5 @@
-//! Metrics of ClickHouse's endpoints: which one is in use, and how often milepost left each, by
-//! reason.
+//! Metrics of ClickHouse's endpoints: which endpoint is in use, and how often milepost left each
+//! endpoint, by reason.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,6 +23,7 @@ pub struct EndpointUse {
     pub failovers: Vec<(&'static str, u64)>,
 }
 
+/// Returns the endpoints as they are now.
 type Read = Box<dyn Fn() -> Vec<EndpointUse> + Send>;
 
 /// Reads the endpoints at each scrape.
@@ -43,8 +44,9 @@ impl EndpointsSource {
 
     fn collect(&self) -> Vec<MetricFamily> {
         // Before the ClickHouse client exists, export one series with an empty endpoint.
-        let unknown = || EndpointUse { url: String::new(), in_use: false, failovers: Vec::new() };
-        let endpoints = self.0.get().map_or_else(|| vec![unknown()], |read| (*lock(read))());
+        let placeholder =
+            || EndpointUse { url: String::new(), in_use: false, failovers: Vec::new() };
+        let endpoints = self.0.get().map_or_else(|| vec![placeholder()], |read| (*lock(read))());
         let in_use = endpoints.iter().map(|EndpointUse { url, in_use, .. }| {
             metric(&[("endpoint", url)], u64::from(*in_use), MetricType::GAUGE)
         });

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 /// hung. An idle part sends a heartbeat every few seconds.
 const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
 
+/// The reasons and heartbeats that the parts of the process report.
 #[derive(Debug, Default)]
 pub struct Health {
     reasons: Mutex<BTreeMap<&'static str, Vec<String>>>,

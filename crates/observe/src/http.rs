@@ -27,11 +27,11 @@ use super::health::Health;
 use super::logging;
 use super::metrics::Metrics;
 pub use super::read_in_time::ReadInTime;
-use crate::peers::PATH;
+use crate::peers::MEMBER_PATH;
 use milepost_core::peers::member::Member;
 
 /// Maximum number of connections; a further connection ends the oldest. No connection is reserved
-/// for probes, because only its request shows whether it belongs to a probe.
+/// for probes, because only the request shows whether a connection belongs to a probe.
 const CONNECTIONS_MAX: usize = 64;
 /// Minimum age of a connection that is ended to make room for a new one. A younger connection may
 /// belong to a probe whose request has not been read yet.
@@ -65,17 +65,17 @@ pub fn answers(
                 }
                 (status, text + &logging::warning().map_or(String::new(), |warning| warning + "\n"))
             }
-            PATH => {
+            MEMBER_PATH => {
                 let spool = metrics.totals().delivery;
                 let files = spool.spool_batches + spool.spool_quarantined;
                 (StatusCode::OK, member.status(metrics.is_subscribed(), files).to_json() + "\n")
             }
             _ => (
                 StatusCode::NOT_FOUND,
-                format!("not found: there are /metrics, /livez, /readyz and {PATH}\n"),
+                format!("not found: there are /metrics, /livez, /readyz and {MEMBER_PATH}\n"),
             ),
         };
-        answer(status, text, if path == PATH { "application/json" } else { TEXT })
+        answer(status, text, if path == MEMBER_PATH { "application/json" } else { TEXT })
     }
 }
 
@@ -100,7 +100,7 @@ pub async fn serve(
             Ok((stream, _)) => stream,
             Err(error) => {
                 debug!(%error, "accept failed");
-                // Out of file descriptors: do not spin.
+                // The process is out of file descriptors, for example: do not spin.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -135,6 +135,7 @@ pub fn verdict(good: &str, reasons: Vec<String>) -> (StatusCode, String) {
     }
 }
 
+/// Builds a response. `kind`: its content type.
 pub fn answer(status: StatusCode, text: String, kind: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;

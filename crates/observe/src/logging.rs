@@ -28,7 +28,7 @@ static LINES: LazyLock<Lines> = LazyLock::new(Lines::default);
 /// If `start` was called before, or if the configuration has not checked the filter.
 pub fn start(log: &Log) {
     LINES.lock().bytes_max = log.queue_bytes_max;
-    let filter: Targets = log.filter.parse().expect("the configuration has checked it");
+    let filter: Targets = log.filter.parse().expect("the configuration has checked the filter");
     let lines = tracing_subscriber::fmt::layer().with_writer(|| &*LINES).with_target(false);
     let lines = match log.format {
         LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).boxed(),
@@ -40,7 +40,7 @@ pub fn start(log: &Log) {
         .name("log".to_owned())
         .spawn(write)
         .expect("a thread can be started");
-    // Replace the default hook: it writes to stderr itself, and never returns if nobody reads
+    // Replace the default hook, which writes to stderr itself, and never returns if nobody reads
     // stderr.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
@@ -77,7 +77,7 @@ pub fn warning() -> Option<String> {
     })
 }
 
-/// The queue between the threads that log and the one that writes.
+/// The queue between the threads that log and the thread that writes.
 #[derive(Default)]
 struct Lines {
     state: Mutex<State>,
@@ -88,6 +88,7 @@ struct Lines {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Vec<u8>>,
+    /// Bytes of the queued lines, and of the line that is being written.
     bytes: usize,
     bytes_max: usize,
     is_writing: bool,
@@ -102,6 +103,7 @@ impl Lines {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Queues a line. Drops and counts the line if the queue is full.
     fn push(&self, line: &[u8]) {
         let mut state = self.lock();
         if state.bytes + line.len() > state.bytes_max {
@@ -150,6 +152,7 @@ impl Lines {
         }
     }
 
+    /// Waits until every queued line is written, at most for `timeout`.
     fn flush(&self, timeout: Duration) {
         let waits = |state: &mut State| !state.queue.is_empty() || state.is_writing;
         drop(self.changed.wait_timeout_while(self.lock(), timeout, waits));
@@ -200,6 +203,7 @@ mod tests {
             for _ in 0..50 {
                 lines.push(b"0123456789"); // would hang if it waited for the reader
             }
+            // Ten lines fit into 100 bytes, including the line that waits for the reader.
             assert_eq!(lines.dropped.load(Ordering::Relaxed), 40);
             assert!(lines.lock().is_dropping);
             lines.flush(Duration::from_millis(10)); // returns although nothing is read

@@ -88,7 +88,8 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     }),
     counter(
         "messages_deferred_total",
-        "MQTT messages left with the broker because the buffer is full or a clock is off. The broker sends them again.",
+        "MQTT messages left with the broker because the buffer is full or a clock is off. The \
+         broker sends them again.",
         |t| t.sessions.messages_deferred,
     ),
     counter(
@@ -127,7 +128,8 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     ),
     TotalsMetric {
         name: "fields_unread_total",
-        help: "Sampled messages with a field that milepost does not read. The sample: the first message of each source, and one in 1,000. At most 20 names per source, then other.",
+        help: "Sampled messages with a field that milepost does not read. The sample: the first \
+         message of each source, and one in 1,000. At most 20 names per source, then other.",
         value: Value::Fields(|t| &t.intake.unread),
     },
     counters(
@@ -143,17 +145,20 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     ),
     counter(
         "positions_quarantined_total",
-        "Positions in damaged or missing spool files, as counted in the files' names, and single positions too large for ClickHouse or a proxy before it.",
+        "Positions in damaged or missing spool files, as counted in the files' names, and single \
+         positions too large for ClickHouse or a proxy before it.",
         |t| t.delivery.quarantined,
     ),
     counter(
         "positions_dropped_total",
-        "Single positions too large for ClickHouse or a proxy before it, dropped because there is no spool.",
+        "Single positions too large for ClickHouse or a proxy before it, dropped because there is \
+         no spool.",
         |t| t.delivery.dropped,
     ),
     counter(
         "rejects_dropped_total",
-        "Rejects too large for ClickHouse or a proxy before it, dropped because there is no spool. They count as rejected, but are not in the table rejects.",
+        "Rejects too large for ClickHouse or a proxy before it, dropped because there is no \
+         spool. They count as rejected, but are not in the table rejects.",
         |t| t.delivery.rejects_dropped,
     ),
     gauge(
@@ -182,13 +187,14 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     ),
     counter(
         "spool_refused_total",
-        "Batches, and rows for quarantine, that the spool did not store, because it was full or the disk failed.",
+        "Batches, and rows for quarantine, that the spool did not store, because it was full or \
+         the disk failed.",
         |t| t.delivery.refused,
     ),
     counters(
         "fields_unknown_total",
-        "Optional fields that became NULL: out of range, or of the wrong type. field=\"attributes\": kept fields beyond 64 names or \
-         4,096 bytes of one point, dropped.",
+        "Optional fields that became NULL: out of range, or of the wrong type. \
+         field=\"attributes\": kept fields beyond 64 names or 4,096 bytes of one point, dropped.",
         "field",
         |t| {
             let omissions = &t.intake.omissions;
@@ -213,12 +219,14 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     ),
     counter(
         "mqtt_sessions_lost_total",
-        "Sessions that the broker had lost when milepost reconnected, and former ones that expired or could not be emptied.",
+        "Sessions that the broker had lost when milepost reconnected, and former ones that \
+         expired or could not be emptied.",
         |t| t.sessions.sessions_lost + t.former_sessions.expired + t.former_sessions.unfinished,
     ),
     counter(
         "mqtt_sessions_lost_at_risk_total",
-        "Lost sessions that may have held messages that are stored nowhere: messages left with the broker, a full window, an expired session, a broker that was not restarted.",
+        "Lost sessions that may have held messages that are stored nowhere: messages left with \
+         the broker, a full window, an expired session, a broker that was not restarted.",
         |t| {
             t.sessions.sessions_lost_at_risk
                 + t.former_sessions.expired
@@ -227,18 +235,21 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     ),
     gauge(
         "mqtt_window",
-        "Unacknowledged messages that the broker allows, over all connections, as far as it reports a limit.",
+        "Unacknowledged messages that the broker allows, over all connections, as far as it \
+         reports a limit.",
         |t| t.sessions.window,
     ),
     gauge(
         "mqtt_window_full_seconds",
-        "How long the fullest session's window has been full most of the time. Messages wait in the broker for about as long.",
+        "How long the fullest session's window has been full most of the time. Messages wait in \
+         the broker for about as long.",
         |t| t.window_full_for.as_secs(),
     ),
     gauge("mqtt_unacked", "Messages received and not yet acknowledged.", |t| t.sessions.unacked),
     TotalsMetric {
         name: "batch_age_limit_seconds",
-        help: "How long a batch waits for more rows: batch.age_max, or longer in a large group (batch.members_age_max).",
+        help: "How long a batch waits for more rows: batch.age_max, or longer in a large group \
+         (batch.members_age_max).",
         value: Value::Seconds(|t| t.batch_age_max),
     },
     counters("batches_spooled_total", "Batches stored in the spool, by reason.", "reason", |t| {
@@ -249,7 +260,8 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     }),
     counters(
         "broker_dropped_total",
-        "Messages that the broker reports as dropped, over all its clients, since this process subscribed to its counters (mqtt.broker_metrics). Every process counts the same drops.",
+        "Messages that the broker reports as dropped, over all its clients, since this process \
+         subscribed to its counters (mqtt.broker_metrics). Every process counts the same drops.",
         "reason",
         |t| {
             let reasons = broker_drops::REASONS.iter().zip(t.broker_dropped);
@@ -258,7 +270,8 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     ),
     TotalsMetric {
         name: "fix_age_seconds",
-        help: "Age of a message's newest fix at receipt: the device's delay and the broker's queue. Messages with undated fixes do not count.",
+        help: "Age of a message's newest fix at receipt: the device's delay and the broker's \
+         queue. Messages with undated fixes do not count.",
         value: Value::Histogram(|t| &t.intake.ages),
     },
     counter("acks_total", "Messages acknowledged.", |t| t.sessions.acks),
@@ -267,6 +280,7 @@ static TOTALS_METRICS: &[TotalsMetric] = &[
     }),
 ];
 
+/// The metrics of a member, with the registry that a scrape reads.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -327,7 +341,8 @@ impl Default for Metrics {
             ),
             in_flight_usual: gauge(
                 "positions_in_flight_usual",
-                "Positions in flight when batches are full and ClickHouse keeps up: batch.rows_max for each insert in flight, and for the open batch.",
+                "Positions in flight when batches are full and ClickHouse keeps up: \
+                 batch.rows_max for each insert in flight, and for the open batch.",
             ),
             totals,
             endpoints,
@@ -364,11 +379,13 @@ impl Metrics {
         self.endpoints.set(Box::new(read));
     }
 
+    /// Returns the last published totals.
     #[must_use]
     pub fn totals(&self) -> ConsumerTotals {
         lock(&self.totals).clone()
     }
 
+    /// Returns whether any session has a granted subscription.
     #[must_use]
     pub fn is_subscribed(&self) -> bool {
         lock(&self.totals).sessions.connected > 0
@@ -401,8 +418,7 @@ impl Metrics {
     /// Returns the metrics in Prometheus' text format.
     ///
     /// # Panics
-    /// If the encoder refuses the registry, which only a bug in a metric's name could
-    /// cause.
+    /// If the encoder refuses the registry, which only a bug in a metric's name could cause.
     #[must_use]
     pub fn render(&self) -> String {
         text(&self.registry)
@@ -422,6 +438,10 @@ pub fn registered<M: Collector + Clone + 'static>(
     metric
 }
 
+/// Returns the registry's metrics in Prometheus' text format.
+///
+/// # Panics
+/// If a name or a label is malformed. Both are constants, so only a bug can cause this.
 pub fn text(registry: &Registry) -> String {
     TextEncoder::new()
         .encode_to_string(&registry.gather())
@@ -487,6 +507,7 @@ impl Collector for TotalsCollector {
     }
 }
 
+/// Converts ages, which are in milliseconds, to a histogram in seconds.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
 fn histogram_of(ages: &Ages) -> Metric {
     let seconds = |ms: i64| ms as f64 / 1e3;

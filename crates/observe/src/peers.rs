@@ -22,7 +22,7 @@ use milepost_core::peers::member::MemberStatus;
 use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
-pub const PATH: &str = "/member";
+pub const MEMBER_PATH: &str = "/member";
 /// Time after which another request to the same address starts while the first one still waits. A
 /// connection may hang although its peer is healthy.
 const HEDGE_AFTER: Duration = Duration::from_secs(2);
@@ -49,6 +49,7 @@ pub enum OnUnresolved {
 enum Reply {
     /// The index of a peer, and the addresses of its host name.
     Addresses(usize, Result<Vec<SocketAddr>, String>),
+    /// The address that was asked, and its answer.
     Answer(SocketAddr, Result<MemberStatus, String>),
 }
 
@@ -73,12 +74,13 @@ pub async fn query_peers(
     on_unresolved: OnUnresolved,
     mut handle_answer: impl FnMut(&str, Result<MemberStatus, String>) -> FollowUp,
 ) {
-    let until = Instant::now() + time_limit;
+    let deadline = Instant::now() + time_limit;
     let mut requests = JoinSet::new();
+    let not_found = || format!("its addresses were not found within {time_limit:?}");
     // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
-    let unanswered = || format!("its addresses were not found within {time_limit:?}");
     let mut unresolved: BTreeMap<usize, String> =
-        (0..peers.len()).map(|index| (index, unanswered())).collect();
+        (0..peers.len()).map(|index| (index, not_found())).collect();
+    // Addresses that are to be asked or have been asked, and those that have not answered yet.
     let (mut queried, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let lookup = |index: usize, pause: Duration| {
         let Peer { host, port } = peers[index].clone();
@@ -101,11 +103,11 @@ pub async fn query_peers(
             requests.spawn(request(address, Duration::ZERO));
         }
         let widen_at = waves.has_waiting().then(|| widened_at + WIDEN_EVERY);
-        let wake_at = widen_at.map_or(until, |at| at.min(until));
+        let wake_at = widen_at.map_or(deadline, |at| at.min(deadline));
         let reply = match timeout_at(wake_at, requests.join_next()).await {
             Ok(Some(reply)) => reply,
             Ok(None) => break,
-            Err(_) if Instant::now() >= until => break,
+            Err(_) if Instant::now() >= deadline => break,
             Err(_) => {
                 waves.widen();
                 widened_at = Instant::now();
@@ -120,9 +122,9 @@ pub async fn query_peers(
                     requests.spawn(lookup(index, RETRY_PAUSE));
                 }
             }
-            Reply::Addresses(index, Ok(found)) => {
+            Reply::Addresses(index, Ok(addresses)) => {
                 unresolved.remove(&index);
-                for address in found {
+                for address in addresses {
                     if queried.len() < ADDRESSES_MAX && queried.insert(address) {
                         silent.insert(address);
                         waves.add(address);
@@ -151,8 +153,8 @@ pub async fn query_peers(
 
 /// Returns the addresses of a host name, at most [`ADDRESSES_MAX`].
 pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
-    Ok(found.take(ADDRESSES_MAX).collect())
+    let addresses = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
+    Ok(addresses.take(ADDRESSES_MAX).collect())
 }
 
 /// Sends a request to `address`, and another one after each [`HEDGE_AFTER`]. Returns the first
@@ -171,11 +173,13 @@ async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
     }
 }
 
-/// Requests `/member`. Has no timeout.
+/// Requests `/member` from one address. Has no timeout.
 async fn request_status(address: SocketAddr) -> Result<MemberStatus, String> {
-    match get(address, PATH).await? {
+    match get(address, MEMBER_PATH).await? {
         (StatusCode::OK, answer) => MemberStatus::from_json(&answer),
-        (status, _) => Err(format!("HTTP {status} to GET {PATH}: not a milepost of this version")),
+        (status, _) => {
+            Err(format!("HTTP {status} to GET {MEMBER_PATH}: not a milepost of this version"))
+        }
     }
 }
 

@@ -100,16 +100,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn peer_that_reads_nothing_or_too_slowly_is_disconnected() {
-        let (ours, _theirs) = duplex(10);
-        let mut stalled = ReadInTime::new(ours, TIMEOUT);
+        let (stream, _peer) = duplex(10);
+        let mut stalled = ReadInTime::new(stream, TIMEOUT);
         let began = Instant::now();
         let error = stalled.write_all(&[0; 100]).await.unwrap_err();
         assert_eq!((error.kind(), began.elapsed()), (io::ErrorKind::TimedOut, TIMEOUT));
 
-        let (ours, mut theirs) = duplex(10);
-        let mut dripping = ReadInTime::new(ours, TIMEOUT);
+        let (stream, mut peer) = duplex(10);
+        let mut dripping = ReadInTime::new(stream, TIMEOUT);
         let reader = tokio::spawn(async move {
-            while theirs.read_u8().await.is_ok() {
+            while peer.read_u8().await.is_ok() {
                 sleep(Duration::from_secs(1)).await;
             }
         });
@@ -120,12 +120,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_stays_open_while_idle_or_read_in_time() {
-        let (ours, mut theirs) = duplex(10);
-        let mut stream = ReadInTime::new(ours, TIMEOUT);
+        let (stream, mut peer) = duplex(10);
+        let mut stream = ReadInTime::new(stream, TIMEOUT);
         for _ in 0..5 {
             let reader = async {
                 sleep(Duration::from_secs(3)).await;
-                theirs.read_exact(&mut [0; 100]).await
+                peer.read_exact(&mut [0; 100]).await
             };
             let writer = async {
                 stream.write_all(&[0; 100]).await?;

@@ -2,6 +2,7 @@
 
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
+/// Creates a family: all series of one name.
 pub(super) fn family(
     name: &str,
     help: &str,
@@ -16,6 +17,7 @@ pub(super) fn family(
     family
 }
 
+/// Creates a counter, or a gauge if `kind` is another type.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus' numbers are floats")]
 pub(super) fn metric(labels: &[(&str, &str)], value: u64, kind: MetricType) -> Metric {
     if kind != MetricType::COUNTER {

@@ -18,7 +18,7 @@ use milepost_command::Shown;
 use milepost_config::Config;
 use milepost_core::peers::Peer;
 use milepost_core::peers::member::MemberStatus;
-use milepost_observe::peers::{PATH, get, resolve};
+use milepost_observe::peers::{MEMBER_PATH, get, resolve};
 
 /// Timeout for resolving a member's host name, and for all answers of one member.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -145,7 +145,7 @@ fn unanswered(address: String, why: String) -> Row {
 
 async fn sample(address: SocketAddr) -> Result<Answer, String> {
     let at = Instant::now();
-    let (_, member) = get(address, PATH).await?;
+    let (_, member) = get(address, MEMBER_PATH).await?;
     let (status, ready) = get(address, "/readyz").await?;
     let (_, metrics) = get(address, "/metrics").await?;
     let unready = if status == StatusCode::OK { Vec::new() } else { lines(&ready) };

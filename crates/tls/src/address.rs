@@ -41,11 +41,11 @@ impl Address {
     /// as the first address are returned. The resolver lists the family first that this machine can
     /// reach.
     pub async fn all(&self) -> Option<Vec<Self>> {
-        let found =
+        let addresses =
             timeout(TCP_TIMEOUT, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
-        let found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-        let is_v4 = found.first().is_some_and(IpAddr::is_ipv4);
-        let ips: BTreeSet<IpAddr> = found.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
+        let ips: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+        let is_v4 = ips.first().is_some_and(IpAddr::is_ipv4);
+        let ips: BTreeSet<IpAddr> = ips.into_iter().filter(|ip| ip.is_ipv4() == is_v4).collect();
         if ips.len() < 2 {
             return Some(vec![self.clone()]);
         }
@@ -61,22 +61,23 @@ impl Address {
         reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Connects without a time limit for the lookup. `within`: the time that the addresses share.
     async fn reach_any(&self, within: Duration) -> io::Result<TcpStream> {
         let addresses: Vec<_> = match self.ip {
             Some(ip) => vec![SocketAddr::new(ip, self.port)],
             None => lookup_host((self.host.as_str(), self.port)).await?.collect(),
         };
         let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
-        let mut last =
+        let mut last_error =
             io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
         for address in addresses {
             match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return stream.set_nodelay(true).map(|()| stream),
-                Ok(Err(error)) => last = error,
-                Err(_) => last = io::ErrorKind::TimedOut.into(),
+                Ok(Err(error)) => last_error = error,
+                Err(_) => last_error = io::ErrorKind::TimedOut.into(),
             }
         }
-        Err(last)
+        Err(last_error)
     }
 }
 

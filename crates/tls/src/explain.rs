@@ -6,23 +6,26 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error as RustlsEr
 
 use super::server::Server;
 
+/// Returns the cause of a failed handshake with a server that does not speak TLS on this port.
 pub(super) fn not_a_tls_port(server: Server) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     format!(
-        "the server does not speak TLS on this port; set {section}.url to its TLS port, or use {plain}:// instead of {tls}://"
+        "the server does not speak TLS on this port; set {section}.url to its TLS port, or use \
+         {plain}:// instead of {tls}://"
     )
 }
 
 /// Returns a hint for a connection on which the server does not speak the expected protocol.
-/// `with_tls`: whether milepost used TLS on it.
+/// `with_tls`: whether milepost used TLS on this connection.
 #[must_use]
 pub fn port_hint(server: Server, with_tls: bool) -> String {
     let (tls, plain) = server.schemes();
     let section = server.section();
     if with_tls {
         format!(
-            "does this port speak TLS, and {section}'s protocol over it? If not, set {section}.url to the TLS port, or use {plain}://"
+            "does this port speak TLS, and {section}'s protocol over it? If not, set \
+             {section}.url to the TLS port, or use {plain}://"
         )
     } else {
         format!("is this a TLS port? Then use {tls}:// in {section}.url")
@@ -36,11 +39,13 @@ pub fn port_hint(server: Server, with_tls: bool) -> String {
 pub fn explain(server: Server, error: &io::Error) -> Option<String> {
     let error = rustls_error(error)?;
     let explanation = match error {
-        RustlsError::InvalidCertificate(certificate) => explain_certificate(server.section(), certificate),
+        RustlsError::InvalidCertificate(error) => explain_certificate(server.section(), error),
         RustlsError::InvalidMessage(_) => not_a_tls_port(server),
         RustlsError::AlertReceived(alert) => explain_alert(server.section(), *alert),
         RustlsError::PeerIncompatible(_) => {
-            "the server offers neither TLS 1.2 nor 1.3 with a cipher that milepost supports; enable one on the server".to_owned()
+            "the server offers neither TLS 1.2 nor 1.3 with a cipher that milepost supports; \
+             enable one on the server"
+                .to_owned()
         }
         _ => "TLS failed".to_owned(),
     };
@@ -51,7 +56,8 @@ pub fn explain(server: Server, error: &io::Error) -> Option<String> {
 fn explain_certificate(section: &str, error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "the server's certificate is not signed by a CA that milepost trusts; set {section}.ca_file to the CA that signed it"
+            "the server's certificate is not signed by a CA that milepost trusts; \
+             set {section}.ca_file to the CA that signed it"
         ),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "the server's certificate has expired; renew it on the server".to_owned()
@@ -61,7 +67,8 @@ fn explain_certificate(section: &str, error: &CertificateError) -> String {
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             format!(
-                "the server's certificate is for another host name; set {section}.url to a host name that is in the certificate"
+                "the server's certificate is for another host name; \
+                 set {section}.url to a host name that is in the certificate"
             )
         }
         _ => "the server's certificate cannot be used".to_owned(),
@@ -76,7 +83,8 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
             format!(
-                "the server requires a client certificate; set {section}.cert_file and {section}.key_file"
+                "the server requires a client certificate; \
+                 set {section}.cert_file and {section}.key_file"
             )
         }
         AlertDescription::BadCertificate
@@ -87,10 +95,12 @@ fn explain_alert(section: &str, alert: AlertDescription) -> String {
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied
         | AlertDescription::DecryptError => format!(
-            "the server refuses the client certificate; {section}.cert_file must be valid, and signed by a CA that the server trusts"
+            "the server refuses the client certificate; \
+             {section}.cert_file must be valid, and signed by a CA that the server trusts"
         ),
         AlertDescription::HandshakeFailure => format!(
-            "the server refuses the handshake; does it require a client certificate ({section}.cert_file, {section}.key_file)?"
+            "the server refuses the handshake; \
+             does it require a client certificate ({section}.cert_file, {section}.key_file)?"
         ),
         _ => "the server ended TLS".to_owned(),
     }
@@ -138,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_error_that_other_errors_wrap_is_explained() {
+    fn wrapped_tls_error_is_explained() {
         let alert = |alert| io::Error::other(io::Error::other(RustlsError::AlertReceived(alert)));
         for (error, expected) in [
             (alert(AlertDescription::CertificateRequired), "set mqtt.cert_file and mqtt.key_file"),

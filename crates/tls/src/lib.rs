@@ -6,10 +6,10 @@
 //!                    └─▶ an error that names the setting to change
 //! ```
 //!
-//! Guarantee: the server's certificate and name are always verified; no setting disables it. The
+//! Guarantee: the server's certificate and name are always verified; no setting disables this. The
 //! configured files are read again for every connection, so an operator can replace them without a
-//! restart. If a file cannot be used, milepost logs that and keeps the last good ones. Uses rustls
-//! with ring, which needs no C library.
+//! restart. If a file cannot be used, milepost logs the fault, and keeps the last usable files.
+//! Uses rustls with ring, which needs no C library.
 //!
 //! milepost never connects over TLS to a server whose certificate cannot be verified.
 
@@ -77,8 +77,8 @@ pub enum Error {
 #[derive(Debug, Clone)]
 pub struct Files {
     pub server: Server,
-    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, to
-    /// which companies add their own CA.
+    /// PEM: the CAs that may sign the server's certificate. `None`: the system's list, to which
+    /// companies add their own CA.
     pub ca: Option<PathBuf>,
     /// PEM: the client certificate and its intermediates.
     pub cert: Option<PathBuf>,
@@ -116,13 +116,14 @@ impl Files {
             ));
         }
         if violations.is_empty()
-            && let Err(error) = self.read().and_then(|read| self.build(&read))
+            && let Err(error) = self.read().and_then(|contents| self.build(&contents))
         {
             violations.push(error.to_string());
         }
         violations
     }
 
+    /// Reads the files. Fails if a file cannot be read.
     fn read(&self) -> Result<Contents, Error> {
         Ok(Contents {
             ca: self.read_one("ca_file", &self.ca)?,
@@ -131,17 +132,19 @@ impl Files {
         })
     }
 
+    /// Reads one file, if it is configured. `name`: the setting's key in the section.
     fn read_one(&self, name: &str, path: &Option<PathBuf>) -> Result<Option<Pem>, Error> {
         let read = |path| Pem::read(format!("{}.{name}", self.server.section()), path);
         path.as_deref().map(read).transpose()
     }
 
-    fn build(&self, read: &Contents) -> Result<ClientConfig, Error> {
+    /// Builds the TLS configuration. Fails if a file does not hold what its setting requires.
+    fn build(&self, contents: &Contents) -> Result<ClientConfig, Error> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .expect("ring supports TLS 1.2 and 1.3")
-            .with_root_certificates(self.roots(read.ca.as_ref())?);
-        let mut config = if let (Some(cert), Some(key)) = (&read.cert, &read.key) {
+            .with_root_certificates(self.roots(contents.ca.as_ref())?);
+        let mut config = if let (Some(cert), Some(key)) = (&contents.cert, &contents.key) {
             builder.with_client_auth_cert(cert.certificates()?, key.private_key()?).map_err(
                 |error| {
                     if matches!(error, RustlsError::InconsistentKeys(InconsistentKeys::KeyMismatch))
@@ -160,6 +163,7 @@ impl Files {
         Ok(config)
     }
 
+    /// Returns the CAs that may sign the server's certificate: those in `ca`, or the system's.
     fn roots(&self, ca: Option<&Pem>) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
         if let Some(ca) = ca {
@@ -172,14 +176,15 @@ impl Files {
         if roots.is_empty() {
             let section = self.server.section();
             return Err(Error::File(format!(
-                "{section}.ca_file: this system has no list of public CAs; install ca-certificates, or set {section}.ca_file to the CA of the server"
+                "{section}.ca_file: this system has no list of public CAs; install \
+                 ca-certificates, or set {section}.ca_file to the CA of the server"
             )));
         }
         Ok(roots)
     }
 }
 
-/// A file that was read.
+/// A PEM file that was read.
 #[derive(PartialEq, Eq)]
 struct Pem {
     /// The full name of the setting, such as `mqtt.ca_file`.
@@ -238,6 +243,7 @@ pub async fn open(
 pub struct Tls {
     files: Files,
     reader: OneReader<Result<Arc<ClientConfig>, Error>>,
+    /// The last usable files, and the throttle of log lines about unusable files.
     last: Mutex<(Option<Last>, Throttle)>,
 }
 
@@ -287,29 +293,29 @@ impl Tls {
 
     /// Reads the files, and returns the TLS configuration. Blocks for as long as the disk takes.
     fn config(&self) -> Result<Arc<ClientConfig>, Error> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, unusable_log) = &mut *last;
+        let mut guard = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, unusable_log) = &mut *guard;
         let read = self.files.read();
-        if let (Ok(read), Some(known)) = (&read, &*last)
-            && *read == known.contents
-            && (self.files.ca.is_some() || known.read_at.elapsed() < SYSTEM_CAS_AGE_MAX)
+        if let (Ok(contents), Some(used)) = (&read, &*last)
+            && *contents == used.contents
+            && (self.files.ca.is_some() || used.read_at.elapsed() < SYSTEM_CAS_AGE_MAX)
         {
-            return Ok(Arc::clone(&known.config));
+            return Ok(Arc::clone(&used.config));
         }
-        match (
-            read.and_then(|read| self.files.build(&read).map(|config| (read, Arc::new(config)))),
-            &*last,
-        ) {
+        let built = read.and_then(|contents| {
+            self.files.build(&contents).map(|config| (contents, Arc::new(config)))
+        });
+        match (built, &*last) {
             (Ok((contents, config)), _) => {
                 let read_at = Instant::now();
                 *last = Some(Last { contents, read_at, config: Arc::clone(&config) });
                 Ok(config)
             }
-            (Err(error), Some(known)) => {
+            (Err(error), Some(used)) => {
                 if unusable_log.allow(Instant::now()) {
                     warn!(%error, "keeping the certificates that were read before");
                 }
-                Ok(Arc::clone(&known.config))
+                Ok(Arc::clone(&used.config))
             }
             (Err(error), None) => Err(error),
         }

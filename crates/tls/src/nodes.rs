@@ -1,5 +1,5 @@
-//! The addresses of the broker's nodes: each address in `mqtt.url`, and every address of a host
-//! name that has several.
+//! The addresses of the broker's nodes: the addresses in `mqtt.url`. A host name with several
+//! addresses stands for several nodes.
 
 use std::time::Duration;
 
@@ -39,20 +39,22 @@ pub async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
     // Resolve all names at once: if the resolver does not answer, its timeout passes only once.
     let lookups: Vec<_> =
         nodes.iter().cloned().map(|node| spawn(async move { node.all().await })).collect();
-    let mut found = Vec::<Address>::new();
+    let mut addresses = Vec::<Address>::new();
     for (node, lookup) in nodes.iter().zip(lookups) {
-        let is_same_node = |known: &&Address| known.host == node.host && known.port == node.port;
+        let is_of_node =
+            |address: &&Address| (&address.host, address.port) == (&node.host, node.port);
         let mut all = match lookup.await.ok().flatten() {
             Some(all) => all,
-            None => last.iter().filter(is_same_node).cloned().collect(),
+            None => last.iter().filter(is_of_node).cloned().collect(),
         };
         if all.is_empty() {
             all.push(node.clone());
         }
-        let is_new =
-            |address: &Address| found.iter().all(|known| known.to_string() != address.to_string());
+        let is_new = |address: &Address| {
+            addresses.iter().all(|other| other.to_string() != address.to_string())
+        };
         all.retain(is_new);
-        found.append(&mut all);
+        addresses.append(&mut all);
     }
-    found
+    addresses
 }

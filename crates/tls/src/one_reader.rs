@@ -4,6 +4,7 @@
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+/// The read that is running, if any.
 #[derive(Debug)]
 pub struct OneReader<T>(Mutex<Option<JoinHandle<T>>>);
 
@@ -14,8 +15,9 @@ impl<T> Default for OneReader<T> {
 }
 
 impl<T: Send + 'static> OneReader<T> {
-    /// Runs `read` on a blocking thread and returns its result. If an earlier caller gave up on a
-    /// read that is still running, waits for that read and returns its result instead.
+    /// Runs `read` on a blocking thread and returns its result. If an earlier caller's future was
+    /// dropped while its read was running, waits for that read, and returns the earlier read's
+    /// result instead.
     pub async fn read(&self, read: impl FnOnce() -> T + Send + 'static) -> T {
         let mut running = self.0.lock().await;
         let result = running.get_or_insert_with(|| spawn_blocking(read)).await;

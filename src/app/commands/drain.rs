@@ -25,8 +25,7 @@ use milepost_core::session::events::Leave;
 use milepost_observe::metrics::Metrics;
 use milepost_observe::peers::{OnUnresolved, query_peers};
 
-/// How long `drain` waits for the last totals of the event loop's thread while that
-/// thread ends.
+/// How long `drain` waits for the last totals of the event loop's thread while that thread ends.
 const TOTALS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which [`session_taken_over`] checks the totals.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -82,19 +81,23 @@ impl fmt::Display for Drained {
         writeln!(f, "positions inserted        {:>10}", delivery.inserted)?;
         writeln!(f, "positions rejected        {:>10}", self.totals.rejected())?;
         match (self.outcome(), self.visited_all) {
-            (Outcome::Clean, _) if former_sessions.found == 0 => {
-                f.write_str("there is no such session: it has expired, was ended, or the client id never had one\n")
-            }
-            (Outcome::Clean, _) => {
-                f.write_str("all sessions are empty and unsubscribed; each has ended, or expires by itself\n")
-            }
-            (Outcome::DataLeft, _) if former_sessions.contested > 0 => f.write_str(
-                "another client took these sessions over, so a process with this client id is running: stop it, and run the command again\n",
+            (Outcome::Clean, _) if former_sessions.found == 0 => f.write_str(
+                "there is no such session: it has expired, was ended, or the client id never \
+                     had one\n",
             ),
-            (Outcome::DataLeft, true) => {
-                f.write_str("a session still exists: milepost could not reach it, or another process uses it\n")
+            (Outcome::Clean, _) => f.write_str(
+                "all sessions are empty and unsubscribed; each has ended, or expires by itself\n",
+            ),
+            (Outcome::DataLeft, _) if former_sessions.contested > 0 => f.write_str(
+                "another client took these sessions over, so a process with this client id is \
+                 running: stop it, and run the command again\n",
+            ),
+            (Outcome::DataLeft, true) => f.write_str(
+                "a session still exists: milepost could not reach it, or another process uses it\n",
+            ),
+            (Outcome::DataLeft, false) => {
+                f.write_str("stopped before the end: the broker keeps the remaining sessions\n")
             }
-            (Outcome::DataLeft, false) => f.write_str("stopped before the end: the broker keeps the remaining sessions\n"),
         }
     }
 }
@@ -102,19 +105,22 @@ impl fmt::Display for Drained {
 /// Empties the sessions of a client id, and ends them.
 ///
 /// # Errors
-/// The member is running, no other member is known to stay, or the tables do not exist.
+/// The member is running; no other member is known to stay, and `leave` is false; the tables do not
+/// match this binary, or ClickHouse does not answer; or a task ended unexpectedly.
 pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let DrainArgs { client_id, leave, within } = args;
     let remaining = remaining_member(&config, &client_id).await?;
     match &remaining {
         Ok(member) => info!("{member} stays subscribed and receives new messages"),
         Err(why) if leave => warn!(
-            "no other member of the group is known to be subscribed{why}: without one, new messages are lost; \
-             {client_id} itself may still be running where milepost could not reach it"
+            "no other member of the group is known to be subscribed{why}: without one, new \
+             messages are lost; {client_id} itself may still be running where milepost could not \
+             reach it"
         ),
         Err(why) => bail!(
-            "no other member of the group is known to be subscribed{why}: messages published after {client_id} is unsubscribed would \
-             be lost. Start a member and name it in shutdown.peers; or pass --leave if you know that one runs"
+            "no other member of the group is known to be subscribed{why}: messages published \
+             after {client_id} is unsubscribed would be lost. Start a member and name it in \
+             shutdown.peers; or pass --leave if you know that one runs"
         ),
     }
     tables::ready(&config).await?;
@@ -124,7 +130,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let mut signals = Signals::new()?;
     let shared = SharedState::new(&config);
     let mut tasks = JoinSet::new();
-    let Started { mut watch, mut event_loop, leave: leave_sender, .. } =
+    let Started { mut watcher_task, mut event_loop, leave: leave_sender, .. } =
         start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
     let why = tokio::select! {
         ended = &mut event_loop => return completed(ended),
@@ -137,7 +143,10 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
                 Err(_) => bail!("task `{task}` ended unexpectedly"),
             };
         }
-        Some(ended) = watch.join_next() => bail!("the watcher of ClickHouse ended unexpectedly: {:#}", ended.context("a task panicked")?.unwrap_err()),
+        Some(ended) = watcher_task.join_next() => {
+            let error = ended.context("a task panicked")?.unwrap_err();
+            bail!("the watcher of ClickHouse ended unexpectedly: {error:#}")
+        }
         () = signals.next() => "a signal",
         () = sleep(within) => "the time of --within has passed",
         () = session_taken_over(&shared.metrics) => "another client took a session over",
@@ -172,16 +181,22 @@ async fn remaining_member(config: &Config, client_id: &str) -> Result<Result<Str
     let (mut remaining, mut running_at, mut why) = (None, None, String::new());
     query_peers(&config.members(), ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
         match answer {
-            Ok(theirs) if theirs.name == client_id => running_at = Some(address.to_owned()),
-            Ok(theirs)
-                if theirs.group == config.mqtt.group
-                    && theirs.topics == topics
-                    && theirs.subscribed
-                    && !theirs.leaving =>
+            Ok(member) if member.name == client_id => running_at = Some(address.to_owned()),
+            Ok(member)
+                if member.group == config.mqtt.group
+                    && member.topics == topics
+                    && member.subscribed
+                    && !member.leaving =>
             {
-                remaining = Some(format!("{} at {address}", theirs.name));
+                remaining = Some(format!("{} at {address}", member.name));
             }
-            Ok(theirs) => why += &format!("; {} at {address} has another mqtt.group or other topics, is not subscribed, or is leaving", theirs.name),
+            Ok(member) => {
+                why += &format!(
+                    "; {} at {address} has another mqtt.group or other topics, is not subscribed, \
+                     or is leaving",
+                    member.name
+                );
+            }
             Err(error) => why += &format!("; {address}: {error}"),
         }
         if running_at.is_some() { FollowUp::Stop } else { FollowUp::Settled }

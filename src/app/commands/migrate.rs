@@ -41,9 +41,9 @@ pub async fn migrate(config: &Config, drop_fields: &[String]) -> Result<()> {
                 clickhouse.check_drop(drop_fields).await?;
                 is_checked = true;
             }
-            while let [field, rest @ ..] = to_drop {
+            while let [field, remaining @ ..] = to_drop {
                 clickhouse.drop_field(field).await?;
-                to_drop = rest;
+                to_drop = remaining;
             }
             clickhouse.migrate().await
         };
@@ -93,7 +93,7 @@ mod tests {
         let mut migrated = Box::pin(migrate(&config, &fields));
         assert!(
             timeout(Duration::from_millis(500), &mut migrated).await.is_err(),
-            "migrate must wait"
+            "migrate must wait for the server"
         );
         let server = tokio::spawn(empty_server(TcpListener::bind(address).await.unwrap()));
         let error = timeout(Duration::from_secs(10), migrated).await.unwrap().unwrap_err();

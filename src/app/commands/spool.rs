@@ -29,6 +29,7 @@ use milepost_core::screened::LIST_AGE_MAX;
 use milepost_spool as spool;
 use milepost_spool::{Kind, Listed, Spool, format};
 
+/// Interval of log lines about the progress of a replay.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 fn settings(config: &Config) -> Result<&milepost_config::Spool> {
@@ -40,6 +41,7 @@ fn files(config: &Config) -> Result<Vec<Listed>> {
     spool::list(dir).with_context(|| format!("spool.dir: cannot read {}", dir.display()))
 }
 
+/// The files of a spool, and their totals.
 #[derive(Debug)]
 pub struct Listing {
     dir: PathBuf,
@@ -55,6 +57,7 @@ struct File {
     bytes: u64,
     /// Number of positions; `None` if the file name does not state it.
     positions: Option<u64>,
+    /// `ok`, or why the file is not replayed.
     state: String,
 }
 
@@ -109,17 +112,18 @@ pub fn list(config: &Config) -> Result<Listing> {
                 Err(error) => format!("{error:#}"),
             },
         };
-        if let (Kind::Batch, Some(batch)) = (file.kind, &file.file) {
+        if let (Kind::Batch, Some(name)) = (file.kind, &file.file) {
             listing.batches += 1;
-            listing.positions += batch.positions;
+            listing.positions += name.positions;
         }
         listing.bytes += file.bytes;
-        let positions = file.file.map(|file| file.positions);
+        let positions = file.file.map(|name| name.positions);
         listing.files.push(File { name: file.name, bytes: file.bytes, positions, state });
     }
     Ok(listing)
 }
 
+/// Returns the inserts of a file. Fails if the file cannot be read, or is damaged.
 fn read(dir: &Path, file: &Listed) -> Result<Vec<Insert>> {
     Ok(format::read(&fs::read(dir.join(&file.name))?.into())?)
 }
@@ -207,10 +211,13 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         // Nothing has been inserted: the tables were not yet known to match this binary.
         () = signals.next() => {
             let is_empty = totals.spool_batches == 0;
-            return Ok(if is_empty { Outcome::Clean } else { data_left(settings, totals.spool_batches) });
+            if is_empty {
+                return Ok(Outcome::Clean);
+            }
+            return Ok(data_left(settings, totals.spool_batches));
         }
     }
-    let (list, erased) = watch::channel(clickhouse.erased().await?);
+    let (erased_sender, erased) = watch::channel(clickhouse.erased().await?);
     let server = Arc::clone(&clickhouse);
     // A driver may be erased during a long replay, so read the list again at intervals. If the
     // query gets no answer, retry until the list is `LIST_AGE_MAX` old. If the login was refused,
@@ -222,16 +229,16 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             let is_first_failure = std::mem::replace(&mut pause, tables::CHECK_INTERVAL_UNREADY)
                 == tables::CHECK_INTERVAL_READY;
             match server.erased().await {
-                Ok(now) => {
+                Ok(snapshot) => {
                     (read_at, pause) = (Instant::now(), tables::CHECK_INTERVAL_READY);
-                    list.send_replace(now);
+                    erased_sender.send_replace(snapshot);
                 }
                 Err(error)
                     if server.awaits_password(&error)
                         || error.may_succeed_on_retry() && read_at.elapsed() < LIST_AGE_MAX =>
                 {
                     if server.awaits_password(&error) {
-                        read_at = Instant::now(); // a refusal is an answer: restart the limit
+                        read_at = Instant::now(); // a refusal is an answer: restart the age limit
                     }
                     if is_first_failure {
                         warn!(
@@ -272,7 +279,10 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     }
     let unreplayed = files(config)?.iter().filter(|file| file.kind != Kind::Unfinished).count();
     if unreplayed > 0 {
-        warn!(dir = %settings.dir.display(), files = unreplayed, "files left unreplayed: see `milepost spool list` and `spool export`");
+        warn!(
+            dir = %settings.dir.display(), files = unreplayed,
+            "files left unreplayed: see `milepost spool list` and `spool export`"
+        );
     }
     Ok(if unreplayed > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
 }
