@@ -52,16 +52,16 @@ pub fn on_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Resu
     let hosts = Arc::clone(hosts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(" ON CLUSTER 'c'") {
-            let one_less = |left: usize| left.checked_sub(1);
+            let decrement = |count: usize| count.checked_sub(1);
             let is_unreachable = statement.contains(".positions ON")
                 && hosts
                     .unreachable_for
-                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement)
                     .is_ok();
             if is_unreachable {
                 hosts.failed.fetch_add(1, Ordering::SeqCst);
-                let words = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 of 2 hosts.";
-                return Scripted::Answer(500, words.to_owned());
+                let message = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 of 2 hosts.";
+                return Scripted::Answer(500, message.to_owned());
             }
             hosts.executed.fetch_add(1, Ordering::SeqCst);
         }
@@ -128,7 +128,10 @@ fn concurrent_migrations_of_a_cluster_apply_once() -> Result<()> {
     });
     outcomes.into_iter().collect::<Result<()>>()?;
     let (code, printed) = settings.call(&["migrate"])?;
-    ensure!(code == 0 && printed.contains("applied=0"), "a migration was left: {printed}");
+    ensure!(
+        code == 0 && printed.contains("applied=0"),
+        "the concurrent runs left a migration unapplied: {printed}"
+    );
     let recorded = world.query("SELECT count() FROM {db}.schema_migrations FINAL")?;
     ensure!(recorded == migration_count()?.to_string(), "{recorded}");
     Ok(())
@@ -299,7 +302,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         repoint(&world, table, "c", "two")?;
     }
     let two_shard_counts = count_rows()?;
-    ensure!(visits_of_the_last_minute(&world)? == "asleep\t2", "the visit is on both shards");
+    ensure!(visits_of_the_last_minute(&world)? == "asleep\t2", "a visit counts twice");
     for ((view, one), two) in view_calls
         .iter()
         .map(String::as_str)
@@ -337,6 +340,7 @@ fn new_views_read_the_history_of_both_shards() -> Result<()> {
         world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
     }
     settings.migrate()?;
+    // `touched` also has a row whose driver_id is the server's UUID.
     let drivers = |table: &str| {
         world.query(&format!(
             "SELECT uniqExact(driver_id) FROM {{db}}.{table} WHERE length(driver_id) = 1"

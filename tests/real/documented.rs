@@ -255,7 +255,7 @@ fn documented_examples_are_stored_as_the_expected_rows() -> Result<()> {
     std::fs::write(&file, SOURCES)?;
     let settings = world.settings.clone().with_variable("MILEPOST_CONFIG", file.to_string_lossy());
     let milepost = settings.run()?;
-    // An hour ago, so that it cannot be confused with the time of receipt.
+    // An hour ago, so that no time of a fix equals a time of receipt.
     let moment_ms = (unix_ms() / 1_000 - 3_600) * 1_000;
     let null_island = ("traccar-client", fill_time(AT_NULL_ISLAND, moment_ms));
     let examples =

@@ -57,7 +57,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     for table in world.query(MERGE_TREES)?.lines() {
         world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {FAST_CLEANUP}"))?;
     }
-    let http = Proxy::start(world.engine.server.port)?;
+    let clickhouse_proxy = Proxy::start(world.engine.server.port)?;
     let ports = [free_port()?, free_port()?];
     let peers = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
     let settings =
@@ -65,7 +65,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     let spooling = settings
         .clone()
         .with("MQTT__CLIENT_ID", "pod-0")
-        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
+        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", clickhouse_proxy.port))
         .with("SPOOL__DIR", world.folder.path().join("spool").display().to_string());
     let other = settings.clone().with("MQTT__CLIENT_ID", "pod-1");
     let (mut spooling_member, mut other_member) =
@@ -78,7 +78,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     world.publish(&[(&*topic, b"broken")])?;
     wait_for_metric(&other_member, "positions_inserted_total", 500.0)?;
     wait_for_metric(&spooling_member, "positions_inserted_total", 500.0)?;
-    http.set(proxy::Fault::Refuse);
+    clickhouse_proxy.set(proxy::Fault::Refuse);
     wait_for_metric(&spooling_member, "positions_in_spool", 500.0)?;
     refresh_rollups(&world)?;
     wait_until("quarters are counted", 3 * SOON, || {
@@ -121,7 +121,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
         "{printed}"
     );
 
-    http.set(proxy::Fault::None);
+    clickhouse_proxy.set(proxy::Fault::None);
     let (code, printed) = erase(&["--yes", "--within", "20m"])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
@@ -175,16 +175,16 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let world = world("erase_theirs")?;
     world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY driver_id AS SELECT driver_id, ts FROM {db}.positions")?;
     for (table, kind) in
-        [("`my-drivers`", "UInt64"), ("`it''s \\`odd\\` \\\\`", "LowCardinality(Nullable(String))")]
+        [("`my-drivers`", "UInt64"), ("`it's \\`odd\\` \\\\`", "LowCardinality(Nullable(String))")]
     {
         let settings = format!("allow_nullable_key = 1, {FAST_CLEANUP}");
         let sql = format!(
             "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id SETTINGS {settings}"
         );
-        world.query(&sql.replace("''", "'"))?;
-        world
-            .query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')").replace("''", "'"))?;
+        world.query(&sql)?;
+        world.query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')"))?;
     }
+    // The two tables above have these settings already; the inner table of the view needs quotes.
     for table in world
         .query(MERGE_TREES)?
         .lines()
@@ -200,19 +200,19 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     // A table with rows of the driver, whose engine does not support DELETE.
     world.query("CREATE TABLE {db}.my_log (Driver_Id String) ENGINE = Log")?;
     world.query("INSERT INTO {db}.my_log VALUES ('7'), ('8')")?;
-    let fence = |name: &str, drivers: &str| {
+    let store_fence = |name: &str, drivers: &str| {
         world.query(&format!(
             "INSERT INTO {{db}}.fences (name, drivers) VALUES ('{name}', {drivers})"
         ))
     };
-    fence("depot", "['7', '8']")?;
-    fence("yard", "['8']")?;
-    let earlier = |drivers: &str| {
+    store_fence("depot", "['7', '8']")?;
+    store_fence("yard", "['8']")?;
+    let store_earlier_yard = |drivers: &str| {
         world.query(&format!(
             "INSERT INTO {{db}}.fences (name, valid_from, drivers) VALUES ('yard', '2026-01-02 03:04:05', {drivers})"
         ))
     };
-    earlier("['7']")?;
+    store_earlier_yard("['7']")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, EXIT_UNDONE, "{printed}");
@@ -223,8 +223,8 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
         "{printed}"
     );
     assert!(!printed.contains("the fence yard names"), "{printed}");
-    fence("depot", "['8']")?;
-    earlier("['8']")?;
+    store_fence("depot", "['8']")?;
+    store_earlier_yard("['8']")?;
     world.query("DROP TABLE {db}.my_log SYNC")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
@@ -284,6 +284,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         assert!(code == EXIT_UNDONE && printed.contains("not finished"), "{printed}");
         let positions =
             printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
+        // After the table's name: rows seen, on disk, mutations, old parts.
         let cells: Vec<&str> = positions.split_whitespace().collect();
         Ok(cells[1..4] == ["0", "0", "0"] && cells[4] != "0")
     })?;
@@ -407,9 +408,9 @@ fn erase_with(
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let reached = Arc::new(AtomicBool::new(false));
     let (kinds, flag) = (Arc::clone(&seen), Arc::clone(&reached));
-    let (name, all) = (driver.to_owned(), tables.to_vec());
+    let (driver_id, table_names) = (driver.to_owned(), tables.to_vec());
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        let kind = statement_kind(statement, &name, &all);
+        let kind = statement_kind(statement, &driver_id, &table_names);
         let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !kinds.contains(&kind);
         if is_new {
@@ -470,6 +471,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         [(0, Fault::KilledBefore)].into_iter().chain(each_kind).collect();
     let driver = |n: usize| format!("f{n}");
     let next = AtomicUsize::new(0);
+    // Calls `work` with every number below `count`, on this number of threads.
     let run_parallel =
         |count: usize, threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)| -> Result<()> {
             next.store(0, Ordering::SeqCst);
@@ -513,7 +515,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         let is_reached = erase_with(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
-    let tried = spare_drivers.start;
+    let tried = spare_drivers.start; // the drivers from 0 to `tried` - 1
     // Run all commands at the same time. If they ran one after the other, each would wait until the
     // old parts of the previous command are removed.
     run_parallel(tried, tried, &|n| {

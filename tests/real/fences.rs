@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::world::world;
 
+/// Coordinates of a polygon with a hole.
 const SQUARE: &str = "[[[13,52],[14,52],[14,53],[13,53],[13,52]],[[13.25,52.25],[13.25,52.3],[13.3,52.3],[13.25,52.25]]]";
 
 fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
@@ -15,7 +16,7 @@ fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
 }
 
 #[test]
-fn areas_are_imported_once_all_or_none() -> Result<()> {
+fn areas_are_imported_all_or_none_and_each_only_once() -> Result<()> {
     let world = world("fences")?;
     let file = world.folder.path().join("areas.geojson");
     let import = |features: &[String], flags: &[&str]| -> Result<(i32, String)> {
@@ -27,12 +28,13 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
             .settings
             .call(&[&["fences", "import"], flags, &[&*file.display().to_string()]].concat())
     };
+    // `expected`: the numbers of new, changed, already stored and invalid areas.
     let check_counts = |code: i32, printed: &str, expected: &str, expected_code: i32| {
-        let numbers = |line: &str| {
-            let line = printed.lines().find_map(|text| text.strip_prefix(line));
-            line.map_or("?", str::trim).to_owned()
+        let number_after = |label: &str| {
+            let number = printed.lines().find_map(|line| line.strip_prefix(label));
+            number.map_or("?", str::trim).to_owned()
         };
-        let found = ["new", "changed", "already there", "invalid"].map(numbers).join(" ");
+        let found = ["new", "changed", "already there", "invalid"].map(number_after).join(" ");
         assert_eq!((&*found, code), (expected, expected_code), "{printed}");
     };
     let office = feature(r#""name":"Büro \"1\"","valid_from":"2020-01-01""#, "Polygon", SQUARE);

@@ -1,4 +1,4 @@
-//! Tests every format end to end: a fleet of its devices publishes through the real broker, and the
+//! Tests every format end to end: a fleet publishes in this format through the real broker, and the
 //! fixes in the real engine are counted.
 
 use anyhow::{Result, ensure};

@@ -27,6 +27,7 @@ fn iso(ms: i64) -> String {
         .to_string()
 }
 
+/// Writes a file into the folder of the test, and creates missing folders. Returns its path.
 fn write(world: &World, name: &str, text: &str) -> Result<PathBuf> {
     let path = world.folder.path().join(name);
     fs::create_dir_all(path.parent().context("a folder")?)?;
@@ -81,7 +82,7 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         "10 -23.55 -46.63 0 0 760 0 {batteryLevel:84} 1",
     ];
     check(&traccar, &csv, "van", &rows)?;
-    // The same file, from a zone two hours to the east.
+    // The same file, with the times of a zone two hours ahead of UTC.
     let east = ["--zone", "+02:00", "--driver", "/deviceId", "--speed-unit", "knots"];
     check(
         &east,
@@ -434,13 +435,17 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
     wait_until("a batch is stored", SOON, || Ok(confirmed()? > 0))?;
     first.kill()?;
     first.wait()?;
-    let before_kill = confirmed()?;
-    ensure!(count()? >= before_kill, "the state has {before_kill} fixes, the table {}", count()?);
+    let confirmed_at_kill = confirmed()?;
+    ensure!(
+        count()? >= confirmed_at_kill,
+        "the state has {confirmed_at_kill} fixes, the table {}",
+        count()?
+    );
 
     let (code, printed) = world.settings.call(&arguments)?;
     ensure!(
-        code == 0 && printed.contains(&format!("\"skipped\":{before_kill},")),
-        "{before_kill}: {printed}"
+        code == 0 && printed.contains(&format!("\"skipped\":{confirmed_at_kill},")),
+        "{confirmed_at_kill}: {printed}"
     );
     ensure!(count()? == FIXES, "{} of {FIXES}", count()?);
     ensure!(confirmed()? == FIXES);
@@ -480,7 +485,10 @@ fn import_awaits_a_rotated_password() -> Result<()> {
     let arguments = ["import", "--driver", "d1", "--json", &*file.to_string_lossy()];
     let (code, printed) = settings.call(&arguments)?;
     ensure!(code == 0 && printed.contains(&format!("\"inserted\":{FIXES},")), "{code} {printed}");
-    ensure!(refused.load(Ordering::SeqCst) == REFUSALS, "the login was never refused");
+    ensure!(
+        refused.load(Ordering::SeqCst) == REFUSALS,
+        "fewer than {REFUSALS} logins were refused"
+    );
     ensure!(world.query("SELECT count() FROM {db}.fixes")? == FIXES.to_string());
     Ok(())
 }
@@ -535,7 +543,7 @@ fn resumed_import_skips_only_what_it_stored() -> Result<()> {
 }
 
 #[test]
-fn import_does_not_wait_for_merges_if_the_part_count_is_unknown() -> Result<()> {
+fn import_fails_if_the_answer_has_no_part_count() -> Result<()> {
     let world = world("import_parts")?;
     let file = write(&world, "a.csv", &format!("driver_id,ts,lat,lng\nd1,{},1,2\n", began_ms()))?;
     for answer in ["", "<html>"] {
@@ -554,21 +562,21 @@ fn import_does_not_wait_for_merges_if_the_part_count_is_unknown() -> Result<()> 
 }
 
 #[test]
-fn import_skips_fixes_already_stored_with_seq() -> Result<()> {
+fn import_without_seq_skips_fixes_already_stored_with_seq() -> Result<()> {
     let world = world("import_seq")?;
     let began = began_ms();
-    let rows = |seq: bool| -> String {
+    let rows = |with_seq: bool| -> String {
         let row = |n: i64| {
             format!(
                 "{},{},13.4{}\n",
                 began + n * 60_000,
                 52.0 + n as f64 / 10.0,
-                if seq { format!(",{}", 41 + n) } else { String::new() }
+                if with_seq { format!(",{}", 41 + n) } else { String::new() }
             )
         };
         format!(
             "ts,lat,lng{}\n{}",
-            if seq { ",seq" } else { "" },
+            if with_seq { ",seq" } else { "" },
             (0..3).map(row).collect::<String>()
         )
     };

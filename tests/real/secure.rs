@@ -29,8 +29,8 @@ pub struct SecureBroker {
 }
 
 impl SecureBroker {
-    /// Starts Mosquitto. Each listener has a name and its lines of configuration; "plain" serves
-    /// the test itself.
+    /// Starts Mosquitto. Each listener has a name and its lines of configuration. Adds the listener
+    /// "plain", without TLS and logins, for the test's own clients.
     pub fn start(folder: &Path, listeners: &[(&'static str, String)]) -> Result<Self> {
         let folder = folder.join("mosquitto");
         std::fs::create_dir_all(&folder)?;
@@ -137,6 +137,7 @@ pub fn scripted_by_size(
     Ok(url)
 }
 
+/// Reads one request and executes the action that the script chooses for it.
 fn answer(
     mut stream: TcpStream,
     engine: u16,
@@ -156,8 +157,8 @@ fn answer(
         let value = |line: &str| line[CONTENT_LENGTH.len()..].trim().to_owned();
         let length = head.lines().find(is_length).map_or("0".to_owned(), value);
         if body.len() >= length.parse()? {
-            let kept: Vec<&str> = head.lines().filter(|line| !is_length(line)).collect();
-            break (kept.join("\r\n"), body.to_owned());
+            let head: Vec<&str> = head.lines().filter(|line| !is_length(line)).collect();
+            break (head.join("\r\n"), body.to_owned());
         }
     };
     let first_line = head.lines().next().unwrap_or_default();

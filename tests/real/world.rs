@@ -193,8 +193,8 @@ pub fn publish_with_retain(port: u16, retain: bool, messages: &[(&str, &[u8])]) 
     anyhow::bail!("the broker acknowledged {acks} of {} messages", messages.len())
 }
 
-/// Publishes a plan in the background while the test injects faults. If they last longer than the
-/// plan, the fleet continues until [`finish`].
+/// Publishes a plan in the background while the test injects faults. If the faults last longer than
+/// the plan, the fleet continues until [`finish`].
 pub fn publish_in_background(plan: Plan) -> Background {
     Background::start(plan, true)
 }

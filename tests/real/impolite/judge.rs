@@ -46,7 +46,7 @@ pub(super) struct Figures {
     /// Time from the start of the fault until `/readyz` named the cause.
     unready_after: Option<Duration>,
     /// Time from the end of the fault until everything was stored and acknowledged, and milepost
-    /// ready.
+    /// was ready.
     recovered_after: Option<Duration>,
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
@@ -95,7 +95,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Headings of the columns of a printed [`Figures`].
+/// Headings of the printed table: the case, then the figures as [`Figures`] formats them.
 pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | logged after | unready after | back after | errors | verdict";
 
 /// The processes of a case: milepost between a broker and the scripted server, and the engines
@@ -272,9 +272,9 @@ impl Stage {
 
     /// Returns how many messages were stored and not acknowledged during the fault. `before` has
     /// the numbers of stored and of acknowledged messages before the fault. For a fault that leaves
-    /// no unacknowledged messages, waits for acknowledgements that are still on their way. For one
-    /// that leaves some, counts from the start of the case: on a busy machine, `before` may already
-    /// include rows that were stored under the fault.
+    /// no unacknowledged messages, waits for acknowledgements that are still on their way. For a
+    /// fault that leaves some, counts from the start of the case: on a busy machine, `before` may
+    /// already include rows that were stored under the fault.
     fn stored_unacked(&self, before: (u64, u64)) -> Result<u64> {
         let (stored, acks) = if self.leaves_unacked() { (0, 0) } else { before };
         let unacked = || -> Result<u64> {
