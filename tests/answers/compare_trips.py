@@ -1,9 +1,10 @@
-"""Stops, trips and mileage of labelled days (corpus.py): compares milepost, movingpandas and trackintel. Prints Markdown.
+"""Compares stops, trips and mileage of labelled days (corpus.py) as milepost, movingpandas and trackintel find them.
 
     make trips        installs both tools into a venv of their own; takes some minutes
 
-milepost: truth.py; test_labelled_days_match_truth checks that the views agree with it. movingpandas: stops of 100 m and three minutes
-(it has no defaults), and the length of the trajectory. trackintel: its defaults, and the length of the triplegs.
+Prints Markdown. milepost: truth.py; test_labelled_days_match_truth checks that the views agree with truth.py.
+movingpandas: stops of 100 m and three minutes, because movingpandas has no defaults, and the length of the trajectory.
+trackintel: its defaults, and the length of the triplegs.
 """
 from __future__ import annotations
 

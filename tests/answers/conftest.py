@@ -26,7 +26,7 @@ from devices import fleet, working_day
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60
-# Without a proxy: the engine runs on this machine.
+# Uses no proxy, because the engine runs on this machine.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # Columns of `positions` that milepost inserts, and the values that mean unknown.
 COLUMNS = ("driver_id", "ts", "seq", "lat_e7", "lng_e7", "speed_cms", "heading_cdeg", "alt_dm", "acc_dm", "received_at")
@@ -89,7 +89,7 @@ class Database:
         self.run_view("driver_days_mv")
 
     def count_parts(self) -> None:
-        """Counts the rows of new parts into `touched`: the first half of a refresh."""
+        """Counts the rows of new parts, and adds the counts to `touched`: the first half of a refresh."""
         self.run_view("touched_mv")
 
     def run_view(self, view: str) -> None:
@@ -159,7 +159,7 @@ def migrated(url: str) -> Database:
     return Database(url, name)
 
 
-# The tables that are emptied for each test.
+# The tables that are emptied before each test.
 TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects", "trip_rules", "drivers")
 
 
@@ -170,7 +170,7 @@ def one_database(engine) -> Database:
 
 @pytest.fixture
 def db(one_database) -> Database:
-    """One database for all tests, emptied for each: migrating takes longer than most tests."""
+    """One database for all tests, emptied before each test: migrating takes longer than most tests."""
     for view in ("touched_mv", "driver_days_mv"):
         one_database.ask(f"SYSTEM STOP VIEW {{db}}.{view}")
     for table in TABLES:

@@ -1,7 +1,9 @@
-"""Labelled days. A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver would send.
+"""Labelled days.
 
-The true positions are simulated, so it is known when the wheels stood and how far they rolled. The fixes are computed from
-these positions with a given rate, an error of position and one kind of fault. This file does not use milepost's definition of stops and trips.
+A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver would send. The true
+positions are simulated, so it is known when the wheels stood and how far they rolled. The fixes are computed from these
+positions with a given rate, an error of position and one kind of fault. This file does not use milepost's definition of
+stops and trips.
 """
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
 # Seconds between two fixes, and root mean squares of the error of position in metres.
 RATES = (1, 5, 15, 30, 60, 300)
 ERRORS = (3, 8, 15, 30, 50)
-# Part of the random seed of vehicles, routes and errors. The limits of trips were chosen with the empty seed, so any other value gives days
-# that were not used to choose them.
+# Part of the random seed of vehicles, routes and errors. The limits of trips were chosen with the empty seed, so any
+# other value gives days that were not used to choose the limits.
 DRAW = os.environ.get("CORPUS_DRAW", "")
 
 
@@ -72,7 +74,8 @@ class Journey:
               turn: float = 0.5, light: float = 0.15, slow: float = 4.5) -> "Journey":
         """Drives along blocks of a street. A block ends with a turn, a traffic light, both or neither.
 
-        block: range of the length of a block, metres. turn, light: shares of blocks that end with one. slow: speed in a turn, m/s.
+        block: range of the length of a block, metres. turn, light: shares of blocks that end with a turn, or with a
+        light. slow: speed in a turn, m/s.
         """
         end = self.metres + metres
         while self.metres < end:
@@ -168,11 +171,12 @@ def unit_errors(seed: str, seconds: int) -> list[tuple[float, float]]:
 
 def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: bool = True, spikes: float = 0.0, tunnels: int = 0,
              canyons: int = 0, sleeps: bool = False) -> list[dict]:
-    """Returns the fixes that a receiver sends. error_m: root mean square of its error (`unit_errors`).
+    """Returns the fixes that a receiver sends.
 
-    spikes: share of wrong fixes, which are 200 to 900 m off. tunnels: number of silences of up to 150 s while driving. canyons: number of
-    periods of 2 to 4 min with four times the error. sleeps: after standing for two minutes, the device sends a last fix, and the
-    next one when it wakes, 20 s before it moves.
+    error_m: root mean square of its error (`unit_errors`). spikes: share of wrong fixes, which are 200 to 900 m off.
+    tunnels: number of silences of up to 150 s while driving. canyons: number of periods of 2 to 4 min with four times
+    the error. sleeps: after standing for two minutes, the device sends a last fix; it sends the next fix when it wakes,
+    20 s before it moves.
     """
     chance = random.Random(f"{driver}/{rate_s}/{error_m}{DRAW}")
     errors = unit_errors(day.seed, len(day.states))
@@ -208,7 +212,10 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
 
 @dataclass
 class Labelled:
-    """A labelled day: its row in the printed table, the rate and the error of its fixes, the fixes, and the true movement."""
+    """A labelled day.
+
+    Its row in the printed table, the rate and the error of its fixes, the fixes, and the true movement.
+    """
     row: str
     rate_s: int
     error_m: float
@@ -248,7 +255,10 @@ def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
 
 
 def matched(found: list[tuple[int, int]], true_stops: list[tuple[int, int]]) -> int:
-    """Returns how many true stops overlap a found stop by at least half of their union. Each found stop counts once."""
+    """Returns how many true stops overlap a found stop by at least half of their union.
+
+    Each found stop counts once.
+    """
     free, hits = set(range(len(found))), 0
     for began, ended in true_stops:
         for index in sorted(free):

@@ -1,4 +1,7 @@
-"""Simulated devices whose route is known. Each method moves the driver and records the fixes that the device sends."""
+"""Simulated devices whose route is known.
+
+Each method of a device moves the driver, and records the fixes that the device sends.
+"""
 from __future__ import annotations
 
 import random
@@ -13,7 +16,10 @@ def epoch_ms(text: str, tz: str = "UTC") -> int:
 
 
 class Device:
-    """Sends a fix at its start, and then one every `every` seconds. milepost receives each of them `lag` seconds later."""
+    """Sends a fix at its start, and then one every `every` seconds.
+
+    milepost receives each fix `lag` seconds later. Speeds are in m/s, bearings in degrees clockwise from north.
+    """
 
     def __init__(self, driver: str, start: str, lat: float, lng: float, every: float = 5, tz: str = "UTC", lag: float = 1):
         self.driver, self.every, self.lag = driver, every, lag
@@ -87,7 +93,10 @@ def pole() -> Device:
 
 
 def silent() -> Device:
-    """Is silent for two hours, and then sends from another place. Later, is silent for half an hour without moving."""
+    """Is silent for two hours, and then sends from another place.
+
+    Later, is silent for half an hour without moving.
+    """
     device = Device("silent", "2026-06-01T06:00:00", 51.5, -0.1).drive(0, 10, 900).silent(7200).jump(51.7, 0.2)
     return device.drive(90, 10, 900).silent(1800).drive(90, 10, 600)
 
@@ -145,8 +154,8 @@ def jam() -> Device:
 def jumper() -> Device:
     """Drives 3,000 m at 10 m/s.
 
-    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows; its last fix before midnight
-    UTC is far off.
+    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows; its last fix before
+    midnight UTC is far off.
     """
     device = Device("jumper", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 300)
     device.fixes[20].update(lat=53.4, speed=99.0)
@@ -160,7 +169,10 @@ def jumper() -> Device:
 
 
 def flight() -> Device:
-    """Sends from another town after a silence of ten minutes: no vehicle is that fast. 20 hours later, sends from a place 11 km away."""
+    """Sends from another town after a silence of ten minutes: no vehicle is that fast.
+
+    20 hours later, sends from a place 11 km away.
+    """
     device = Device("flight", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 600).silent(600).jump(48.1, 11.5)
     return device.drive(90, 10, 600).silent(20 * 3600).jump(48.2, 11.5).drive(90, 10, 300)
 

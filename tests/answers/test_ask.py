@@ -1,4 +1,4 @@
-"""The parameterised views, checked against truth.py."""
+"""Tests the parameterised views against truth.py."""
 from __future__ import annotations
 
 import random
@@ -141,13 +141,14 @@ def test_health_shows_clock_ahead_late_fixes_and_missing_numbers(db):
 def test_speeding_has_equal_rows_before_and_after_the_roll_up(db):
     """A row covers a period from its first fast fix to its last one.
 
-    The rows of the driver `new` are read before the roll-up has computed its day. If a computed day has no fix that is fast enough, its
-    fixes are not read.
+    The rows of the driver `new` are read before the roll-up has computed the driver's day. If a computed day has no fix
+    that is fast enough, the fixes of this day are not read.
     """
     device = Device("fast", "2026-06-01T08:00:00", 48, 11, every=10).drive(0, 20, 60).drive(0, 31, 100).drive(0, 25, 30).drive(0, 33, 50)
     device.silent(400).drive(0, 34, 20).drive(0, 27.78, 900)
     device.fixes[10]["speed"] = None  # one of the fast fixes: an unknown speed does not end the period
     db.insert(device.fixes)
+    # Seconds, fixes and highest speed of each period.
     expected = [(90, 9, 31), (40, 5, 33), (10, 2, 34)]
     for driver in ("fast", "new"):
         rows = ask(db, "speeding", rest="WHERE driver_id = 'fast' ORDER BY began", driver="", speed=27.78, **EARLY_JUNE)
@@ -189,7 +190,7 @@ def test_in_box_heatmap_and_heard_since_match_each_fix(db, box):
         if number % 5 == 0:
             fix["lng"] = chance.choice((-180, 180))  # both are the same meridian
         fixes.append(fix)
-        newest[fix["driver"]] = max(newest.get(fix["driver"], fix), fix, key=lambda one: one["ms"])
+        newest[fix["driver"]] = max(newest.get(fix["driver"], fix), fix, key=lambda each: each["ms"])
     for part in range(4):
         db.insert(fixes[part::4])
     south, west, north, east = box

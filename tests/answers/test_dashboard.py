@@ -1,4 +1,7 @@
-"""The dashboard of drivers: each panel's query runs with the variables that Grafana fills in, and its columns have units."""
+"""Tests the dashboard of drivers.
+
+Each panel's query runs with the variables that Grafana fills in, and its columns have units.
+"""
 from __future__ import annotations
 
 import itertools
@@ -20,7 +23,10 @@ PLAIN = {"driver_id", "ts", "time", "day", "began", "ended", "name", "drivers", 
 
 
 def filled(sql: str, driver: str = "", tz: str = "Europe/Berlin") -> str:
-    """Fills in the variables as Grafana does: `__from` and `__to` in milliseconds, and strings of the format sqlstring in quotes."""
+    """Fills in the variables as Grafana does.
+
+    `__from` and `__to` are in milliseconds; strings of the format sqlstring are in quotes.
+    """
     quoted = {"driver": driver, "tz": tz}
     sql = sql.replace("${__from}", str(SINCE)).replace("${__to}", str(UNTIL))
     sql = re.sub(r"\$\{(\w+):sqlstring\}", lambda found: "'" + quoted[found[1]].replace("'", "''") + "'", sql)
@@ -52,8 +58,8 @@ def test_panel_returns_rows_and_its_columns_have_units(day, title):
     if panel["type"] == "xychart":
         (series,) = panel["options"]["series"]
         assert {series[axis]["matcher"]["options"] for axis in "xy"} <= columns
-    # Without a driver, the panel shows all drivers. A name that contains a quote must not end the string literal: it counts as an unknown
-    # driver.
+    # Without a driver, every panel but Track shows all drivers. A name that contains a quote must not end the string
+    # literal: the name counts as an unknown driver.
     all_drivers = answer(day, panel)
     assert (all_drivers == []) == (title == "Track") and (title == "Track" or len(all_drivers) >= len(rows))
     assert answer(day, panel, driver="x') OR 1 --") == answer(day, panel, driver="nobody")

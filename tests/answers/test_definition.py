@@ -1,4 +1,4 @@
-"""Trips, stops, distances, quarters and days: they match truth.py, and each other."""
+"""Tests that trips, stops, distances, quarters and days match truth.py, and each other."""
 from __future__ import annotations
 
 import random
@@ -79,8 +79,9 @@ def test_days_match_truth(computed_fleet, tz):
 
 
 def test_quarters_days_trips_and_totals_agree(computed_fleet):
-    """For each driver and in each zone, the sums agree to within a centimetre and a hundredth of a second, and the numbers of fixes
-    are equal.
+    """For each driver and in each zone, the sums agree to within a centimetre and a hundredth of a second.
+
+    The numbers of fixes are equal.
     """
     db, fixes = computed_fleet
     sums = {}
@@ -113,7 +114,8 @@ def test_slow_and_interrupted_movements_are_measured(computed_fleet):
     assert walk["kind"] == "trip" and walk["seconds"] == 7200 and abs(walk["metres"] - walker().fixes[-1]["seq"] * 5 + 5) < 1
     rounds = episodes_of(db, "courier")
     assert [row["kind"] for row in rounds].count("stop") == 20
-    # The courier drives from door to door, once across midnight. At both ends of a stop, a driver may be up to 100 m away from its place.
+    # The courier drives from door to door, once across midnight. At both ends of a stop, a driver may be up to 100 m
+    # away from the place of the stop.
     assert abs(sum(row["metres"] for row in rounds) - 20 * 400) < 150
     assert abs(sum(row["metres"] for row in episodes_of(db, "jam")) - (2 * 4500 + 1440)) < 250
 
@@ -166,7 +168,7 @@ def test_trips_across_the_antimeridian_and_the_pole_are_found(computed_fleet, dr
 
 
 def test_every_window_returns_the_same_episodes_and_days(computed_fleet):
-    """If an episode or a day is only partly in the window, the view returns the whole of it, exactly as with a window of a year."""
+    """If an episode or a day is only partly in the window, the view returns it whole, as with a window of a year."""
     db, _ = computed_fleet
     def rounded(row):
         return tuple(round(value, 3) if isinstance(value, float) else value for value in
@@ -217,8 +219,9 @@ def test_order_of_inserts_does_not_change_the_figures(db, seed):
 
 @pytest.mark.parametrize("start", ["22:10:00", "23:50:00"])
 def test_drive_over_midnight_matches_truth_after_each_third(db, start):
-    """After the first third, the drive from 23:50 begins with the leg across midnight: the trip begins at the fix before midnight,
-    not after it.
+    """After the first third, the drive from 23:50 begins with the leg across midnight.
+
+    So the trip begins at the fix before midnight, not at the fix after midnight.
     """
     device, arrived = Device("third", f"2026-06-01T{start}", 48, 11, every=300).drive(20, 10, 9000).stand(1200).drive(200, 10, 4500), []
     for third in range(3):
@@ -269,7 +272,7 @@ def test_backlog_is_computed_in_pieces_and_refresh_writes_one_part(db):
     db.ask("TRUNCATE TABLE {db}.driver_days_state")
     db.insert([{"driver": f"m{number}", "ms": epoch_ms("2026-06-01T08:00:00") + number * 40_000, "lat": 48, "lng": 11} for number in range(70_000)])
     db.refresh()
-    # Every refresh, scheduled ones included, wrote one data part, so it becomes visible as a whole or not at all.
+    # Every refresh, scheduled or not, wrote one data part, so its rows become visible all at once.
     assert db.ask("SELECT uniqExact(_part) = uniqExact(computed_at), count() >= 70000 FROM {db}.driver_days_state") == "1\t1\n"
 
 

@@ -1,4 +1,4 @@
-"""Geofences, checked against a ray-casting test of each fix."""
+"""Tests geofences against a ray-casting test of each fix."""
 from __future__ import annotations
 
 import math
@@ -34,6 +34,11 @@ def visits_of(db, fence="", driver="", **window):
 
 
 def expected_visits(fixes, fences):
+    """Returns the visits that the view must return, as `visits_of` does.
+
+    A visit ends if the driver is outside between two fixes inside that are more than a minute apart, or if a silence
+    ends more than 210 m from where it began.
+    """
     found = []
     for driver, track in truth.by_driver(fixes).items():
         track = [fix for fix in track if (fix.get("acc") or 0) <= 200]
@@ -90,7 +95,7 @@ def test_visits_use_the_newest_polygon_while_the_fence_is_valid(db):
     insert_fence(db, "an hour", [square], "2026-06-01 08:30:00", "2026-06-01 09:30:00")
     start = epoch_ms("2026-06-01T08:00:00")
     assert visits_of(db) == [("an hour", "d1", start + 1_800_000, start + 5_340_000, 60), ("moved", "d1", start, start + 7_200_000, 121)]
-    # A visit that the window cuts is returned whole; one outside the window is not returned.
+    # A visit that is partly in the window is returned whole; a visit outside the window is not returned.
     window = {"from": "2026-06-01 09:00", "to": "2026-06-01 09:01", "tz": "UTC"}
     assert visits_of(db, fence="moved", **window) == [("moved", "d1", start, start + 7_200_000, 121)]
     assert visits_of(db, **{**window, "from": "2026-06-01 12:00", "to": "2026-06-01 13:00"}) == []
@@ -138,8 +143,8 @@ def test_silent_weekend_inside_is_part_of_a_visit(db):
         assert {visit[1] for visit in visits} == {"slept", "bay"}, (since, until, visits)
         for _, _, entered, left_at, _ in visits:
             assert entered <= friday and left_at >= monday, (since, until, visits)
-    # If the window touches both ends of a visit, the visit is returned whole. A driver who left during the silence has two visits: one
-    # until Friday, one from Monday.
+    # If the window touches both ends of a visit, the visit is returned whole. A driver who left during the silence has
+    # two visits: one until Friday, and one from Monday.
     assert {visit[1]: visit[2:4] for visit in visits_of(db, fence="depot", driver="slept")} == {"slept": (epoch_ms("2026-06-05T17:30:00"), monday + 60_000)}
     assert [visit[2:4] for visit in visits_of(db, fence="depot", driver="left")] == [(epoch_ms("2026-06-05T17:30:00"), friday), (monday, monday)]
     assert visits_of(db, fence="depot", driver="left", **{"from": "2026-06-06", "to": "2026-06-08", "tz": "UTC"}) == []

@@ -1,5 +1,6 @@
-"""Kinds of days that corpus.py does not have, and that were not used to choose the limits: all figures agree with each other, and
-with the simulated truth.
+"""Tests kinds of days that corpus.py does not have, and that were not used to choose the limits.
+
+All figures agree with each other, and with the simulated truth.
 """
 from __future__ import annotations
 
@@ -15,12 +16,16 @@ HOUR = 3600
 
 
 def drifting(fixes: list[dict], metres: float, memory_s: float) -> list[dict]:
-    """Adds the error of a receiver between tall buildings, which drifts for minutes, to the fixes."""
+    """Adds the error of a receiver between tall buildings to the fixes.
+
+    metres: root mean square of the error. memory_s: time constant with which the error drifts.
+    """
     chance, north, east, ms = random.Random("drift"), 0.0, 0.0, fixes[0]["ms"]
     found = []
     for fix in fixes:
-        keep = math.exp((ms - fix["ms"]) / 1000 / memory_s)
-        north, east = (keep * one + chance.gauss(0, metres / math.sqrt(2) * math.sqrt(1 - keep * keep)) for one in (north, east))
+        decay = math.exp((ms - fix["ms"]) / 1000 / memory_s)
+        deviation = metres / math.sqrt(2) * math.sqrt(1 - decay * decay)
+        north, east = (decay * error + chance.gauss(0, deviation) for error in (north, east))
         ms = fix["ms"]
         found.append({**fix, "lat": fix["lat"] + north / 111_200, "lng": fix["lng"] + east / (111_320 * math.cos(math.radians(fix["lat"])))})
     return found
@@ -89,8 +94,12 @@ def figures(db, driver: str) -> dict:
 
 
 def test_figures_of_held_out_days_match_the_truth(db):
-    """Fixes are 15 s apart, with errors of 5 to 8 m. Between tall buildings, they also drift by 15 and 25 m for two minutes at a time."""
+    """Fixes are 15 s apart, with errors of 5 to 8 m.
+
+    Between tall buildings, the positions also drift by 15 and 25 m for two minutes at a time.
+    """
     car, feet, yards, east = town_car("held out"), walker(), depots(), town_car("held out")
+    # For each driver: the true day, its fixes, and by how many milliseconds the fixes were moved to a later time.
     days = {
         "canyon car": (car, drifting(fixes_of("c", car, 15, 8, has_speed=False), 25, 120), 0),
         "canyon walker": (feet, drifting(fixes_of("w", feet, 15, 5, has_speed=False), 15, 120), 0),

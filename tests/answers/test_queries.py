@@ -17,7 +17,7 @@ import geopandas
 import pytest
 
 import truth
-from conftest import REPOSITORY, migrated
+from conftest import REPOSITORY
 from devices import epoch_ms, working_day
 
 EXPORTS = {path.name: path.read_text() for path in sorted((REPOSITORY / "sql/exports").glob("*.sql"))}

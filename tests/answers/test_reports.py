@@ -23,7 +23,10 @@ def ask(db, name: str) -> list[dict]:
 
 
 def fixes(begin: str, seconds: range, lat=52.51, lng=13.41, speed=0.0, driver="anna") -> list[dict]:
-    """Returns a fix for each second of `seconds` after `begin`. lng and speed are numbers, or functions of the second."""
+    """Returns a fix for each second of `seconds` after `begin`.
+
+    lng and speed (m/s) are numbers, or functions of the second.
+    """
     began = epoch_ms(begin, TZ)
     value_at = lambda value, second: value(second) if callable(value) else value
     return [{"driver": driver, "ms": began + second * 1000, "lat": lat, "lng": value_at(lng, second), "speed": value_at(speed, second)} for second in seconds]
@@ -91,7 +94,7 @@ def test_harsh_braking_is_above_three_metres_per_second_squared(db):
 
 
 def test_reports_of_a_day_leave_out_what_began_before_it(db):
-    """Anna works from 21:00 on 31 May to 01:30, and then stands in the yard. Ben stands there over midnight."""
+    """Anna works from 21:00 on 31 May to 01:30, and then stands in the yard. Ben stands in the yard over midnight."""
     polygons = str([[[tuple(point) for point in YARD]]])
     db.ask(f"INSERT INTO {{db}}.fences (name, valid_from, valid_until, polygons) VALUES ('yard', '2026-01-01 00:00:00', '2027-01-01 00:00:00', {polygons})")
     lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700

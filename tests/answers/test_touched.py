@@ -1,4 +1,4 @@
-"""`touched` counts the rows of each driver and day from parts of positions, without a view on every insert."""
+"""Tests that `touched` counts the rows of each driver and day from data parts of positions."""
 from __future__ import annotations
 
 import pytest
@@ -25,7 +25,8 @@ def rows(db: Database) -> dict[str, int]:
 def test_each_row_counts_once_despite_merges_and_mutations(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
-        db.insert(fixes("b", first, day=-40))  # late fixes: another partition, whose block numbers lie between those of the first
+        # Late fixes are in another partition, whose block numbers lie between those of the first partition.
+        db.insert(fixes("b", first, day=-40))
     assert rows(db) == {"a": 30, "b": 30}
     assert rows(db) == {"a": 30, "b": 30}, "a second count must add nothing"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
@@ -64,7 +65,10 @@ def test_rows_inserted_after_a_truncate_are_counted(db):
 
 
 def test_rows_with_reused_block_numbers_are_counted(tmp_path):
-    """A restarted server continues after the highest block number that it finds. If there are no parts, it reuses old numbers."""
+    """A restarted server continues after the highest block number that it finds.
+
+    If there are no parts, it reuses old numbers.
+    """
     with running_engine(tmp_path) as (url, _):
         db = migrated(url)
         for first in (0, 10):
@@ -86,6 +90,7 @@ def test_counts_of_the_former_view_are_kept(db, counted_before):
     """
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
+    # Move the creation of the view by an hour, so that the part is older than the view, or newer.
     age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"
     sql = db.ask("SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'touched_mv' FORMAT TSVRaw")
     db.ask("ALTER TABLE {db}.touched DELETE WHERE day = '2049-01-01'", mutations_sync="2")

@@ -1,5 +1,6 @@
-"""Checks what a dispatcher expects of stops, trips and mileage, on days of known truth (corpus.py) and with the errors of real
-receivers.
+"""Tests what a dispatcher expects of stops, trips and mileage.
+
+The days have a known truth (corpus.py), and the errors of real receivers.
 """
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import pytest
 
 import truth
 from corpus import Score, corpus
-from devices import Device, epoch_ms
+from devices import Device
 from test_definition import ask, episodes_of, assert_same_episodes, assert_same_quarters
 from test_fences import insert_fence, visits_of
 
@@ -95,8 +96,8 @@ def test_labelled_days_match_truth(db):
     assert_same_quarters(db, fixes)
 
 
-def test_mileage_of_a_device_that_sends_at_each_turn_is_the_driven_one(db):
-    """Round blocks of 288 m, with fixes only where the heading has changed by 30 degrees."""
+def test_mileage_of_a_device_that_sends_at_each_turn_matches_the_route(db):
+    """The vehicle drives around blocks of 288 m, and sends a fix where the heading has changed by 30 degrees."""
     turning = Device("turning", "2026-06-01T08:00:00", 48, 11, every=15).stand(600)
     for number in range(40):
         turning.every = 2
@@ -114,7 +115,7 @@ def test_mileage_of_a_device_that_sends_at_each_turn_is_the_driven_one(db):
 
 
 def test_stops_of_a_device_that_sends_every_75_metres_are_found(db):
-    """It sends nothing while it stands: each stop is a time of ten minutes between two fixes that are 75 m apart."""
+    """The device sends nothing while it stands: each stop is ten minutes between two fixes that are 75 m apart."""
     car = Device("car", "2026-06-01T08:00:00", 48, 11, every=5.5)
     for number in range(13):
         car.drive(90, 75 / 5.5, 5.5 * (40 + number)).silent(600)
@@ -127,7 +128,7 @@ def test_stops_of_a_device_that_sends_every_75_metres_are_found(db):
 
 
 def test_hairpin_bends_are_not_averaged_away(db):
-    """A pass road: 200 m, then a bend of 14 m radius by 180 degrees, thirty times, with a fix every second."""
+    """A pass road with a fix every second: thirty times, 200 m and then a bend of 180 degrees with a radius of 14 m."""
     car, bearing = Device("pass", "2026-06-01T08:00:00", 46.5, 10.4, every=1).stand(600, noise_m=0), 0
     for number in range(30):
         car.drive(bearing, 10, 20)

@@ -1,4 +1,4 @@
-"""`fixes` and `last_positions`: correct before parts are merged, fast, and with comments for analysts."""
+"""Tests `fixes` and `last_positions`: correct before parts are merged, fast, and with comments for analysts."""
 from __future__ import annotations
 
 import json
@@ -27,7 +27,7 @@ def wanderers(shared_db):
             fix = {"driver": f"d{number}", "ms": START + chance.randrange(10**6), "seq": chance.randrange(9),
                    "lat": round(chance.uniform(-90, 90), 5), "lng": round(chance.uniform(-180, 180), 5)}
             fixes.append(fix)
-            newest[fix["driver"]] = max(newest.get(fix["driver"], fix), fix, key=lambda one: (one["ms"], one["seq"]))
+            newest[fix["driver"]] = max(newest.get(fix["driver"], fix), fix, key=lambda each: (each["ms"], each["seq"]))
         shared_db.insert(fixes)
     return shared_db, newest
 

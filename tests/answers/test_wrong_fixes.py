@@ -13,7 +13,10 @@ JUNE = {"from": "2026-05-25", "to": "2026-07-01", "tz": "UTC"}
 
 
 def kinds_of(db, fixes: list[dict]) -> dict[str, list[str]]:
-    """Inserts the fixes, checks that all views match truth.py, and returns the kinds of each driver's episodes in order."""
+    """Inserts the fixes, and checks that all views match truth.py.
+
+    Returns the kinds of each driver's episodes, in the order of time.
+    """
     db.insert(fixes)
     db.refresh()
     rows = episodes_of(db)
@@ -41,7 +44,7 @@ def dropped(db, driver: str) -> list[int]:
 def test_parked_device_with_rare_fixes_does_not_move(db):
     """Devices send a fix every 5 minutes to every hour, always with speed 0.
 
-    One fix an hour is 300 m off; with one fix an hour, every fourth is.
+    One fix an hour is 300 m off. If the device sends one fix an hour, every fourth fix is.
     """
     fixes = []
     for every in (300, 600, 1800, 3600, 3601):
@@ -55,7 +58,10 @@ def test_parked_device_with_rare_fixes_does_not_move(db):
 
 
 def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
-    """A device with a fix every 10 minutes goes somewhere and back. Only a single fix with speed 0, at most 1 km away, counts as wrong."""
+    """A device with a fix every 10 minutes goes somewhere and back.
+
+    Only a single fix with speed 0, at most 1 km away, counts as wrong.
+    """
     home = Device("home", "2026-06-01T08:00:00", 48, 11, every=600).stand(4 * 3600, noise_m=6).fixes
     away = {
         "far": {12: (5000, 0)}, "a kilometre and more": {12: (1100, 0)}, "moving": {12: (400, 3)}, "twice": {12: (400, 0), 13: (400, 0)},
@@ -66,11 +72,13 @@ def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
     kinds = kinds_of(db, fixes)
     for driver, places in away.items():
         assert "trip" in kinds[driver] and dropped(db, driver) == [], (driver, kinds[driver])
-        assert abs(day_of(db, driver)["metres"] - 2 * places.get(12, (4800, 0))[0] ) < 250, (driver, day_of(db, driver))
+        # The shuttle is away twelve times, 400 m each.
+        away_m, _ = places.get(12, (12 * 400, 0))
+        assert abs(day_of(db, driver)["metres"] - 2 * away_m) < 250, (driver, day_of(db, driver))
 
 
 def test_zero_speed_is_ignored_while_the_position_moves(db):
-    """A car drives to a ferry and off it. On the ferry, and on a tow truck, its device sends a speed of 0."""
+    """A car drives to a ferry and away from the ferry. On the ferry, and on a tow truck, its device sends a speed of 0."""
     fixes = []
     for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
         car = Device(driver, "2026-06-01T08:00:00", 52.5, 13.4, every=15).stand(600).drive(90, 12, 600).stand(600)
@@ -88,7 +96,10 @@ def test_zero_speed_is_ignored_while_the_position_moves(db):
 
 
 def test_zero_speed_is_used_while_reflections_shift_the_position(db):
-    """A standing device with a fix every 15 s sends speed 0, while the positions drift 400 m away and back within ten minutes."""
+    """A standing device with a fix every 15 s sends speed 0.
+
+    Its positions drift 200 m away and back within ten minutes.
+    """
     car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(3600, noise_m=6).drive(0, 10, 600).stand(600)
     fixes = [moved(fix, 90, 10 * (20 - abs(20 - (number - 100)))) if 100 <= number < 140 else fix for number, fix in enumerate(car.fixes)]
     assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop"]} and dropped(db, "car") == []
@@ -130,8 +141,9 @@ def test_wrong_first_fix_after_a_silence_over_midnight_is_a_jump(db):
 
 
 def test_true_first_fix_after_a_silence_is_kept(db):
-    """The first fix after the silence is right in three cases: the next one or two fixes are wrong, the car was moved during the
-    silence, or it drives on at once.
+    """The first fix after the silence is right in three cases.
+
+    The next one or two fixes are wrong, the car was moved during the silence, or the car drives on at once.
     """
     track = parked_overnight("car", 15)
     (first,) = [number for number, fix in enumerate(track) if number and fix["ms"] - track[number - 1]["ms"] > 3_600_000]
@@ -245,10 +257,10 @@ def test_second_wrong_fix_does_not_hide_the_first_one(db):
 
 
 def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
-    """Devices drive at 30 m/s for half an hour, and repeat this speed while they are parked for two hours. One is only parked.
+    """Devices drive at 30 m/s for half an hour, and repeat this speed while they are parked for two hours.
 
-    Other devices send true speeds: one repeats its positions, one drives 600 m between two stops, one drives in circles, and one sends
-    the position of the entrance in a tunnel.
+    One device is only parked. Other devices send true speeds: one repeats its positions, one drives 600 m between two
+    stops, one drives in circles, and one sends the position of the entrance in a tunnel.
     """
     fixes, parked_at = [], 0
     for every in (1, 15, 60, 300):
@@ -292,7 +304,10 @@ def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
 
 
 def test_dropped_fixes_are_not_near_a_point(db):
-    """One fix of a parked car is 300 m off, and one has an accuracy of 900 m. Another driver is really there."""
+    """One fix of a parked car is 300 m off, and one has an accuracy of 900 m.
+
+    Another driver is really at the place of these fixes.
+    """
     car = Device("car", "2026-06-01T08:00:00", 48, 11, every=15).stand(1800)
     wrong = moved(car.fixes[60], 90, 300)
     fixes = [wrong if number == 60 else moved(fix, 90, 300, acc=900) if number == 80 else fix for number, fix in enumerate(car.fixes)]

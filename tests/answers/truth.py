@@ -1,4 +1,6 @@
-"""Computes the rows that the views must return, without SQL. Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
+"""Computes the rows that the views must return, without SQL.
+
+Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
 
 A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, acc, received (ms).
 """
@@ -9,15 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-# Constants of the definition of trips, as in sql/360.
+# Constants of the definition of trips, as in sql/360. CORNER_TURN_MAX is in radians.
 GAP_MS, SAMPLING_MS, MINUTE_MS, JUMP_M = 3_600_000, 15_000, 60_000, 100
 ZERO_SPEED_MPS, ZERO_SPEED_MS, ZERO_SPEED_M, RUN_MS = 0.1, 30_000, 1000, 45_000
 MOVING_MPS, MOVING_MS = 2.5, 60_000
 FALSE_SPEED_S, BRAKE_MPS2 = 60, 8
 ASLEEP_MS_MAX, JUMP_MS_MAX = 7_200_000, 120_000
-SLOT_M, SLOT_S_MAX, CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE, PATH_SHARE = 37, 64, 32, 2.2, 0.75, 0.9, 0.7
-# Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
+SLOT_M, SLOT_S_MAX, PATH_SHARE = 37, 64, 0.7
+CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE = 32, 2.2, 0.75, 0.9
+# Longest silence that the views connect, in UTC days.
 SILENCE_DAYS_MAX = 3
+# How far the view `gaps` reads beyond either end of its window.
 SILENCE_MARGIN_MS = 12 * 3_600_000
 QUARTER_MS, DAY_MS, MARGIN_MS = 900_000, 86_400_000, 2 * 3_600_000
 # WGS84: semi-major axis in metres, flattening, semi-minor axis.
@@ -145,11 +149,14 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
     """
     found = {}
     for day in {fix["ms"] // DAY_MS for fix in track}:
-        near = [place for place, fix in enumerate(track) if day * DAY_MS - MARGIN_MS <= fix["ms"] < (day + 1) * DAY_MS + MARGIN_MS]
-        accurate = [place for place in near if (track[place].get("acc") or 0) <= rules.acc_max]
-        fixes = [track[place] for place in accurate]
-        found.update((place, "jump" if is_jump(fixes, at, rules) else "") for at, place in enumerate(accurate) if track[place]["ms"] // DAY_MS == day)
-    return [found.get(place, "inaccurate") for place in range(len(track))]
+        since, until = day * DAY_MS - MARGIN_MS, (day + 1) * DAY_MS + MARGIN_MS
+        near = [index for index, fix in enumerate(track) if since <= fix["ms"] < until]
+        accurate = [index for index in near if (track[index].get("acc") or 0) <= rules.acc_max]
+        fixes = [track[index] for index in accurate]
+        for at, index in enumerate(accurate):
+            if track[index]["ms"] // DAY_MS == day:
+                found[index] = "jump" if is_jump(fixes, at, rules) else ""
+    return [found.get(index, "inaccurate") for index in range(len(track))]
 
 
 def is_jump(fixes: list[dict], at: int, rules) -> bool:
@@ -158,7 +165,7 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
     def can_drive(a, b):
-        """Returns whether the fixes are at most an hour apart, and the vehicle can drive from one to the other."""
+        """Returns whether both fixes exist, are at most an hour apart, and a vehicle can drive from a to b."""
         return a is not None and b is not None and b["ms"] - a["ms"] <= GAP_MS and not is_impossible(a, b, rules)
 
     def are_at_one_place(a, b):
@@ -169,9 +176,11 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return False
     is_after_silence = before is None or fix["ms"] - before["ms"] > GAP_MS
     leaves_too_fast = after["ms"] - fix["ms"] <= GAP_MS and is_impossible(fix, after, rules)
-    # The first fix after a silence cannot be compared with the fix before. It is a jump if the next two fixes agree with each other, but
-    # not with it.
-    if is_after_silence and leaves_too_fast and can_drive(after, later) and (before is None or straight_metres(before, after) < straight_metres(before, fix)):
+    # The first fix after a silence cannot be compared with the fix before the silence. The first fix is a jump if the
+    # next two fixes agree with each other, but not with the first fix, and the next fix is nearer to where the
+    # silence began.
+    is_next_nearer = before is None or straight_metres(before, after) < straight_metres(before, fix)
+    if is_after_silence and leaves_too_fast and can_drive(after, later) and is_next_nearer:
         return True
     if before is None:
         return False
@@ -182,12 +191,19 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return False
     pace_before = speed_between(older, before) if older else 0
     pace_after = speed_between(after, later) if later else 0
-    # The next leg may lead to a second wrong fix. Then the driver is slower over two legs taken as one, and over the leg after these.
-    def beyond(one, two, three):
-        return max(speed_between(one, two), speed_between(two, three) if three else 0) if two else math.inf
-    calm_before, calm_after = min(pace_before, beyond(before, near(-3), near(-4))), min(pace_after, beyond(after, near(3), near(4)))
-    if (direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX and min(speed_between(before, fix), speed_between(fix, after))
-            > 1.5 * max(calm_before, calm_after, speed_between(before, after)) + 5):
+    def pace_limit(first, third, fourth):
+        """Returns the highest pace that the leg from the first to the second neighbour may count as.
+
+        The second neighbour may be a wrong fix, which makes the pace too high.
+        """
+        if not third:
+            return math.inf
+        return max(speed_between(first, third), speed_between(third, fourth) if fourth else 0)
+    calm_before = min(pace_before, pace_limit(before, near(-3), near(-4)))
+    calm_after = min(pace_after, pace_limit(after, near(3), near(4)))
+    pace_around = max(calm_before, calm_after, speed_between(before, after))
+    is_detour = direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX
+    if is_detour and min(speed_between(before, fix), speed_between(fix, after)) > 1.5 * pace_around + 5:
         return True
     if direct > rules.radius_m:
         return False
@@ -201,8 +217,9 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
 
 
 def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
-    """Returns the fixes that are not dropped, each with its `true_speed`: the speed that the device sent; None if the device sent
-    none, or a false one.
+    """Returns the fixes that are not dropped, each with its `true_speed`.
+
+    This is the speed that the device sent; None if the device sent no speed, or a false one.
     """
     fixes = [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
     return [{**fix, "true_speed": None if is_false_speed(before, fix, after) else fix.get("speed")}
@@ -213,20 +230,31 @@ def is_false_speed(before, fix, after) -> bool:
     """Returns whether the fixes around this one show that the device cannot have had the speed that it sent."""
     if not before or not after or fix.get("speed") is None:
         return False
-    speed, times = round(fix["speed"] * 100) / 100, [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
+    speed = round(fix["speed"] * 100) / 100
+    times = [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
     nearest = min(speed**2 / (2 * BRAKE_MPS2), speed * min(times) / 4)
     return max(times) <= FALSE_SPEED_S and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed \
         and max(straight_metres(before, fix), straight_metres(fix, after)) < nearest
 
 
+def samples_of_a_day(fixes: list[dict], day: int) -> tuple[list[int], list[int]]:
+    """Returns the indices of the fixes of the UTC day, and those of its samples.
+
+    A sample is the first fix of the day, or the first in an interval of SAMPLING_MS.
+    """
+    today = [index for index, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
+    intervals = [fixes[index]["ms"] // SAMPLING_MS for index in today]
+    return today, [index for index, before, interval in zip(today, [None, *intervals], intervals) if interval != before]
+
+
 def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
     """Returns the stops of the UTC day, each with the indices of its first and last fix and its place."""
-    here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
-    # A sample is the first fix in an interval of SAMPLING_MS. `samples` holds the indices of all samples.
-    samples = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // SAMPLING_MS != fixes[here[at - 1]]["ms"] // SAMPLING_MS]
+    today, samples = samples_of_a_day(fixes, day)
     axes = {at: earth_centred(fixes[at]["lat"], fixes[at]["lng"]) for at in samples}
     # A speed of 0 is ignored if the device sends no other speed all day and moves farther than ZERO_SPEED_M.
-    is_zero_speed_credible = any((fixes[at].get("speed") or 0) >= ZERO_SPEED_MPS for at in samples) or all(math.dist(axes[samples[0]], axes[at]) <= ZERO_SPEED_M for at in samples)
+    sends_other_speeds = any((fixes[at].get("speed") or 0) >= ZERO_SPEED_MPS for at in samples)
+    stays_near = all(math.dist(axes[samples[0]], axes[at]) <= ZERO_SPEED_M for at in samples)
+    is_zero_speed_credible = sends_other_speeds or stays_near
 
     def is_still(at):
         speed = fixes[at].get("speed")
@@ -240,15 +268,18 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         return not 0 < at < len(fixes) or fixes[at]["ms"] - fixes[at - 1]["ms"] > GAP_MS
 
     def is_parking(at):
-        return is_silence(at) and at - 1 in here and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
-    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the device reported speed 0 where the run
-    # begins, but was too far away to be believed.
+        return is_silence(at) and at - 1 in today and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
+    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the device reported
+    # speed 0 where the run begins, but was too far away to be believed.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *samples], samples):
         if before is not None and not is_silence(at):
-            is_late = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
-            radius = rules.radius_m if not is_late else rules.trip_m + (rules.radius_m if straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m else 0)
+            follows_pause = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
+            radius = rules.radius_m
+            if follows_pause:
+                is_near = straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
+                radius = rules.trip_m + (rules.radius_m if is_near else 0)
             stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
             away = math.dist(axes[runs[-1][0]], axes[at])
             if away <= radius or stands and not is_doubted[-1] and away <= ZERO_SPEED_M:
@@ -261,7 +292,10 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
     index_of = {at: number for number, at in enumerate(samples)}
 
     def moving_ms(after, until):
-        """Returns for how long the driver moves between two samples, in milliseconds. The speed at each sample is measured over three legs."""
+        """Returns for how long the driver moves between two samples, in milliseconds.
+
+        The speed at each sample is measured over three legs.
+        """
         moved = 0
         for number in range(index_of[after] + 1, index_of[until]):
             begin, end = samples[max(number - 1, 0)], samples[min(number + 2, len(samples) - 1)]
@@ -274,7 +308,10 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         return stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000
 
     def formers(stays):
-        """Returns the stays to which the next run may belong: the last one and, if that is too short for a stop, the last stop."""
+        """Returns the stays to which the next run may belong.
+
+        These are the last stay and, if it is too short for a stop, the last stop.
+        """
         return stays[-1:] + ([] if not stays or is_stop(stays[-1]) else [each for each in stays if is_stop(each)][-1:])
 
     def belong_together(former, stay):
@@ -286,11 +323,13 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
     # A stay is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
     for number, run in enumerate(runs):
-        next_at = runs[number + 1][0] if number + 1 < len(runs) else here[-1] + 1
-        ends_silent = is_silence(next_at) or next_at not in here
+        next_at = runs[number + 1][0] if number + 1 < len(runs) else today[-1] + 1
+        ends_silent = is_silence(next_at) or next_at not in today
         began = fixes[run[0]]["ms"]
         last = next_at - 1 if ends_silent else run[-1]
-        is_kept = (ends_silent and next_at in here and is_parking(next_at)) or is_silence(run[0]) and (is_parking(run[0]) or ends_silent and is_silence(next_at))
+        precedes_parking = ends_silent and next_at in today and is_parking(next_at)
+        fills_time_between_silences = ends_silent and is_silence(next_at)
+        is_kept = precedes_parking or is_silence(run[0]) and (is_parking(run[0]) or fills_time_between_silences)
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
@@ -306,32 +345,33 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
-    """Returns the time slot of each fix of the UTC day, by the index of the fix. The mean position of a slot is one point of the route.
+    """Returns the time slot of each fix of the UTC day, by the index of the fix.
 
-    A slot is about SLOT_M metres long, and lasts for at most SLOT_S_MAX seconds.
+    The mean position of a slot is one point of the route. A slot is about SLOT_M metres long, and lasts for at most SLOT_S_MAX seconds.
     """
-    here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
-    samples = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // SAMPLING_MS != fixes[here[at - 1]]["ms"] // SAMPLING_MS]
+    today, samples = samples_of_a_day(fixes, day)
     found, sample = {}, -1
-    for place in here:
-        if sample + 1 < len(samples) and samples[sample + 1] == place:
+    for index in today:
+        if sample + 1 < len(samples) and samples[sample + 1] == index:
             sample += 1
             near = [fixes[at] for at in samples[max(sample - 1, 0):sample + 3]]
             # On a road that turns back, the straight line is short, but the legs are not.
-            route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * sum(straight_metres(a, b) for a, b in zip(near, near[1:])))
+            legs_m = sum(straight_metres(a, b) for a, b in zip(near, near[1:]))
+            route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * legs_m)
             pace = route_m * 1000 / max(1, near[-1]["ms"] - near[0]["ms"])
             length = 1
             while length < SLOT_S_MAX and length * pace < SLOT_M:
                 length *= 2
-        ms = fixes[place]["ms"]
-        found[place] = (length, ms // (1000 * length), ms // QUARTER_MS)
+        ms = fixes[index]["ms"]
+        found[index] = (length, ms // (1000 * length), ms // QUARTER_MS)
     return found
 
 
 def legs(track: list[dict], rules=RULES) -> list[dict]:
     """Returns the legs between neighbouring good fixes or, in a trip, between points of the route.
 
-    A leg has a, b, kind, metres, untracked, `fixes` (those after a, up to b) and, if the driver stands, `place`.
+    A leg has a, b (the fixes at its ends), kind, metres, untracked (metres), `fixes` (those after a, up to b) and, if
+    the driver stands, `place`.
     """
     fixes = kept_fixes(track, rules)
     stop_of: dict[int, tuple] = {}
@@ -388,35 +428,39 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             leg["place"] = degrees_of(places[number])
         else:
             def step(which):
-                """Returns the vector and the time of the leg that ends at the point with this number, or None if it is not in a trip."""
+                """Returns the vector and the time of the leg that ends at the point with this number.
+
+                Returns None if the leg is not in a trip.
+                """
                 if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
                     return None
                 since, until = (fixes[points[each][0][-1]]["ms"] for each in (which - 1, which))
                 return tuple(end - start for start, end in zip(places[which - 1], places[which])), until - since
-            leg["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * bend(step(number - 1), step(number), step(number + 1), places[number])
+            factor = bend(step(number - 1), step(number), step(number + 1), places[number])
+            leg["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * factor
         found.append(leg)
     return found
 
 
-def bend(before, here, after, up) -> float:
+def bend(before, leg, after, up) -> float:
     """Returns the factor by which a leg is longer than its straight line.
 
-    Assumes that the vehicle turned where the lines before and after the leg meet.
+    Assumes that the vehicle turned where the lines before and after the leg meet. Each leg is a vector and a time.
     """
-    if before is None or after is None or math.hypot(*here[0]) < CORNER_LEG_M:
+    if before is None or after is None or math.hypot(*leg[0]) < CORNER_LEG_M:
         return 1.0
     # The fix at this end was sent because the vehicle turned, so no turn is between the fixes.
-    if any(math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * here[1] for vector, ms in (before, after)):
+    if any(math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * leg[1] for vector, ms in (before, after)):
         return 1.0
-    before, here, after = before[0], here[0], after[0]
     turns = []
-    for one, other in ((before, here), (here, after)):
-        lengths = math.hypot(*one) * math.hypot(*other)
+    for u, v in ((before[0], leg[0]), (leg[0], after[0])):
+        lengths = math.hypot(*u) * math.hypot(*v)
         if lengths == 0:
             return 1.0
-        cross = (one[1] * other[2] - one[2] * other[1], one[2] * other[0] - one[0] * other[2], one[0] * other[1] - one[1] * other[0])
+        cross = (u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0])
         side = sum(x * y for x, y in zip(cross, up))
-        turns.append(math.copysign(math.acos(max(-1.0, min(1.0, sum(x * y for x, y in zip(one, other)) / lengths))), side))
+        cosine = sum(x * y for x, y in zip(u, v)) / lengths
+        turns.append(math.copysign(math.acos(max(-1.0, min(1.0, cosine))), side))
     a, b = turns
     if a * b <= 0 or abs(a + b) >= CORNER_TURN_MAX:
         return 1.0
@@ -429,7 +473,10 @@ def degrees_of(axes) -> tuple[float, float]:
 
 
 def runs(route):
-    """Groups consecutive legs of the same kind; each gap is a group of its own. Leaves out gaps of more than SILENCE_DAYS_MAX days."""
+    """Groups consecutive legs of the same kind; each gap is a group of its own.
+
+    Leaves out gaps of more than SILENCE_DAYS_MAX days.
+    """
     groups: list[list[dict]] = []
     for leg in route:
         if groups and groups[-1][-1]["kind"] == leg["kind"] != "gap":
@@ -440,7 +487,10 @@ def runs(route):
 
 
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
-    """Returns the rows that the view `episodes` must return, ordered by driver and time; times are epoch milliseconds."""
+    """Returns the rows that the view `episodes` must return, ordered by driver and time.
+
+    Times are epoch milliseconds. `from` and `to` list the places where the episode may begin and end.
+    """
     found = []
     for driver, track in sorted(by_driver(fixes).items()):
         for run in runs(legs(track)):
@@ -448,7 +498,8 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
             if ended > since and began < until:
                 speeds = [fix["true_speed"] for leg in run for fix in leg["fixes"] if fix["true_speed"] is not None]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
-                stops = [leg["place"] for leg in run if leg["place"]]  # a stop across midnight has a place on each day, and one at midnight
+                # A stop across midnight has a place on each day, and one at midnight.
+                stops = [leg["place"] for leg in run if leg["place"]]
                 found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(leg["fixes"]) for leg in run),
                               "metres": sum(leg["metres"] for leg in run), "untracked_m": sum(leg["untracked"] for leg in run),
                               "speed_max": max(speeds, default=None),
@@ -473,7 +524,10 @@ def pieces(leg, next_cut):
 
 
 def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
-    """Returns the rows that the view `days` must return for the local days from since_day up to, but not including, until_day."""
+    """Returns the rows that the view `days` must return, by driver and local day.
+
+    The days are those from since_day up to, but not including, until_day.
+    """
     zone, found = ZoneInfo(tz), {}
 
     def day_of(ms):
@@ -502,7 +556,10 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
 
 
 def quarters(fixes) -> dict[tuple[str, int], dict]:
-    """Returns the rows that the view `driver_quarters` must return, by driver and start of the quarter in epoch seconds."""
+    """Returns the rows that the view `driver_quarters` must return.
+
+    The keys are the driver and the start of the quarter of an hour, in epoch seconds.
+    """
     names = ("fixes", "distance_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
     found: dict[tuple[str, int], dict] = {}
     for driver, track in by_driver(fixes).items():
@@ -519,8 +576,11 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
                 quarter["speed_sum"] += fix["true_speed"]
                 quarter["speed_count"] += 1
                 quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["true_speed"])
+        def next_quarter(ms):
+            return ms // QUARTER_MS * QUARTER_MS + QUARTER_MS
         for leg in legs(track):
-            for at, share, seconds in pieces(leg, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if leg["kind"] != "gap" and not leg.get("is_silent") else []:
+            is_counted = leg["kind"] != "gap" and not leg.get("is_silent")
+            for at, share, seconds in pieces(leg, next_quarter) if is_counted else []:
                 quarter_of(at)["distance_m"] += leg["metres"] * share
                 quarter_of(at)["moving_s"] += seconds if leg["kind"] == "trip" else 0
                 quarter_of(at)["tracked_s"] += seconds
@@ -528,9 +588,10 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
 
 
 def silences(fixes, seconds, since, until, now) -> list[dict]:
-    """Returns the silences that overlap the window from `since` to `until`. Reads the fixes of up to twelve hours before and after the window.
+    """Returns the silences of more than `seconds` that overlap the window from `since` to `until`.
 
-    `ended` is None if no fix follows within these twelve hours.
+    Reads the fixes of up to twelve hours before and after the window. `ended` is None if no fix follows within these
+    twelve hours. `since`, `until` and `now` are in epoch milliseconds.
     """
     found = []
     for driver, track in by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS).items():
