@@ -17,7 +17,11 @@ Step, Run = runner.Step, runner.Run
 
 
 def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True) -> tuple[Run, int, int]:
-    """Runs one step. `first`: whether each of its tests passes; `alone`: whether a repeated test passes."""
+    """Runs one step. Returns the run, and the numbers of passed and failed tests and steps.
+
+    `first`: whether each test of the step passes. `alone`: whether a repeated test passes. `again`: whether the step
+    can be repeated.
+    """
     tests = [runner.Test(f"t{index}", 0.1, passed, "words") for index, passed in enumerate(first)]
     repeat = (lambda job, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
     run = Run([Step("real", lambda job: list(tests), repeat=repeat)], tmp_path)
@@ -30,6 +34,7 @@ def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = Tr
 
 @pytest.mark.parametrize(
     "first, alone, again, expected",
+    # `expected`: the numbers of passed tests, of failed tests, and of tests that passed only alone.
     [
         ([True, True], False, True, (2, 0, 0)),
         ([True, False], True, True, (2, 0, 1)),
@@ -54,7 +59,8 @@ def test_file_with_two_failed_tests_is_repeated_once(tmp_path):
     def repeat(job, test):
         file = runner.file_of(test)
         repeated.append(file)
-        return [runner.Test(it.name, 0.1, it.name != "b.spec.ts::one", "again") for it in tests if runner.file_of(it) == file]
+        of_file = [each.name for each in tests if runner.file_of(each) == file]
+        return [runner.Test(name, 0.1, name != "b.spec.ts::one", "again") for name in of_file]
 
     run = Run([Step("browser", lambda job: list(tests), repeat=repeat, repeated=runner.file_of)], tmp_path)
     run.execute()

@@ -17,7 +17,7 @@ class Test:
 
 
 def libtest(log: str) -> list[Test]:
-    """Parses the lines of `--format json --report-time`, among which are lines that a test's child processes print."""
+    """Parses the lines of `--format json --report-time`, and skips lines that child processes print between them."""
     found = []
     for line in log.splitlines():
         try:
@@ -31,7 +31,7 @@ def libtest(log: str) -> list[Test]:
 
 
 def junit(path: Path) -> list[Test]:
-    """Parses a JUnit report of pytest, vitest or Playwright; skipped tests are left out."""
+    """Parses a JUnit report of pytest, vitest or Playwright. Skipped tests are left out; a missing report has no tests."""
     if not path.exists():
         return []
     found = []
@@ -44,6 +44,7 @@ def junit(path: Path) -> list[Test]:
     return found
 
 
+# A row in the log of `lab faults`: its name, and the text up to the next row.
 ROW = re.compile(r"^\[\d+/\d+\] (\S+): .*?$\n(.*?)(?=^\[\d+/\d+\] |\Z)", re.MULTILINE | re.DOTALL)
 
 
