@@ -1,9 +1,10 @@
-"""Compares stops, trips and mileage of labelled days (corpus.py) as milepost, movingpandas and trackintel find them.
+"""Compares stops, trips and mileage of milepost, movingpandas and trackintel on labelled days.
 
     make trips        installs both tools into a venv of their own; takes some minutes
 
-Prints Markdown. milepost: truth.py; test_labelled_days_match_truth checks that the views agree with truth.py.
-movingpandas: stops of 100 m and three minutes, because movingpandas has no defaults, and the length of the trajectory.
+Prints Markdown. The labelled days are those of corpus.py. milepost: truth.py;
+test_labelled_days_match_truth checks that the views agree with truth.py. movingpandas: stops of 100
+m and three minutes, because movingpandas has no defaults, and the length of the trajectory.
 trackintel: its defaults, and the length of the triplegs.
 """
 from __future__ import annotations
@@ -24,7 +25,7 @@ warnings.filterwarnings("ignore")
 
 
 def milepost(labelled):
-    """Returns the stops that milepost finds in a labelled day, the mileage in metres and the number of trips.
+    """Returns what milepost finds in a labelled day: stops, mileage in metres and number of trips.
 
     The functions of the other tools return the same.
     """

@@ -48,7 +48,7 @@ class Database:
         return self.answer(sql, **settings)[0].decode()
 
     def answer(self, sql: str, **settings: str) -> tuple[bytes, dict]:
-        """Returns the answer as bytes, and the engine's summary, which has the number of rows read."""
+        """Returns the answer as bytes, and the engine's summary with the number of rows read."""
         url = self.url + "/?" + urllib.parse.urlencode(settings)
         try:
             with OPENER.open(urllib.request.Request(url, sql.replace("{db}", self.name).encode()), timeout=600) as answer:
@@ -62,8 +62,9 @@ class Database:
         return [json.loads(line) for line in lines.splitlines()]
 
     def insert(self, fixes: list[dict], inserted_at: int | None = None) -> None:
-        """Inserts fixes as milepost does. A fix has driver, ms, lat, lng, and optionally seq, speed, acc, received (ms).
+        """Inserts fixes as milepost does.
 
+        A fix has driver, ms, lat, lng, and optionally seq, speed, acc, received (ms).
         inserted_at: time of the insert by the server's clock, in epoch seconds; by default now.
         """
         columns = COLUMNS if inserted_at is None else (*COLUMNS, "inserted_at")
@@ -89,7 +90,7 @@ class Database:
         self.run_view("driver_days_mv")
 
     def count_parts(self) -> None:
-        """Counts the rows of new parts, and adds the counts to `touched`: the first half of a refresh."""
+        """Adds the counts of rows of new parts to `touched`: the first half of a refresh."""
         self.run_view("touched_mv")
 
     def run_view(self, view: str) -> None:
@@ -170,7 +171,10 @@ def one_database(engine) -> Database:
 
 @pytest.fixture
 def db(one_database) -> Database:
-    """One database for all tests, emptied before each test: migrating takes longer than most tests."""
+    """One database for all tests, emptied before each test.
+
+    Migrating takes longer than most tests.
+    """
     for view in ("touched_mv", "driver_days_mv"):
         one_database.ask(f"SYSTEM STOP VIEW {{db}}.{view}")
     for table in TABLES:
@@ -189,7 +193,8 @@ def shared_db(engine) -> Database:
 def computed_fleet(engine) -> tuple[Database, list[dict]]:
     """Returns a database with the fleet's fixes, and these fixes.
 
-    They were inserted in three shuffled parts, most of them more than once. Then the roll-up was refreshed once.
+    They were inserted in three shuffled parts, most of them more than once. Then the roll-up was
+    refreshed once.
     """
     db, fixes, chance = migrated(engine), [fix for device in fleet() for fix in device.fixes], random.Random(1)
     for part in range(3):

@@ -1,9 +1,9 @@
 """Labelled days.
 
-A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver would send. The true
-positions are simulated, so it is known when the wheels stood and how far they rolled. The fixes are computed from these
-positions with a given rate, an error of position and one kind of fault. This file does not use milepost's definition of
-stops and trips.
+A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver
+would send. The true positions are simulated, so it is known when the wheels stood and how far they
+rolled. The fixes are computed from these positions with a given rate, an error of position and one
+kind of fault. This file does not use milepost's definition of stops and trips.
 """
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
 # Seconds between two fixes, and root mean squares of the error of position in metres.
 RATES = (1, 5, 15, 30, 60, 300)
 ERRORS = (3, 8, 15, 30, 50)
-# Part of the random seed of vehicles, routes and errors. The limits of trips were chosen with the empty seed, so any
-# other value gives days that were not used to choose the limits.
+# Part of the random seed of vehicles, routes and errors. The limits of trips were chosen with the
+# empty seed, so any other value gives days that were not used to choose the limits.
 DRAW = os.environ.get("CORPUS_DRAW", "")
 
 
@@ -59,9 +59,10 @@ class Journey:
         return self
 
     def _roll(self, metres: float, cruise: float, push: float, wobble: float, until: float) -> None:
-        """Accelerates to the cruising speed, and brakes to the speed `until` at the end of `metres`.
+        """Accelerates to the speed `cruise`, and brakes to the speed `until` at the end.
 
-        push: acceleration, m/s². wobble: standard deviation of the change of heading in each second, radians.
+        Speeds are in m/s. push: acceleration, m/s². wobble: standard deviation of the change of
+        heading in each second, radians.
         """
         end = self.metres + metres
         while self.metres < end:
@@ -72,10 +73,11 @@ class Journey:
 
     def drive(self, metres: float, cruise: float, block: tuple[float, float], push: float = 1.5, wobble: float = 0.004,
               turn: float = 0.5, light: float = 0.15, slow: float = 4.5) -> "Journey":
-        """Drives along blocks of a street. A block ends with a turn, a traffic light, both or neither.
+        """Drives along blocks of a street.
 
-        block: range of the length of a block, metres. turn, light: shares of blocks that end with a turn, or with a
-        light. slow: speed in a turn, m/s.
+        A block ends with a turn, a traffic light, both or neither. block: range of the length of a
+        block, metres. turn, light: shares of blocks that end with a turn, or with a light. slow:
+        speed in a turn, m/s.
         """
         end = self.metres + metres
         while self.metres < end:
@@ -173,10 +175,10 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
              canyons: int = 0, sleeps: bool = False) -> list[dict]:
     """Returns the fixes that a receiver sends.
 
-    error_m: root mean square of its error (`unit_errors`). spikes: share of wrong fixes, which are 200 to 900 m off.
-    tunnels: number of silences of up to 150 s while driving. canyons: number of periods of 2 to 4 min with four times
-    the error. sleeps: after standing for two minutes, the device sends a last fix; it sends the next fix when it wakes,
-    20 s before it moves.
+    error_m: root mean square of its error (`unit_errors`). spikes: share of wrong fixes, which are
+    200 to 900 m off. tunnels: number of silences of up to 150 s while driving. canyons: number of
+    periods of 2 to 4 min with four times the error. sleeps: after standing for two minutes, the
+    device sends a last fix; it sends the next fix when it wakes, 20 s before it moves.
     """
     chance = random.Random(f"{driver}/{rate_s}/{error_m}{DRAW}")
     errors = unit_errors(day.seed, len(day.states))
@@ -214,7 +216,8 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
 class Labelled:
     """A labelled day.
 
-    Its row in the printed table, the rate and the error of its fixes, the fixes, and the true movement.
+    Its row in the printed table, the rate and the error of its fixes, the fixes, and the true
+    movement.
     """
     row: str
     rate_s: int
@@ -307,5 +310,8 @@ class Score:
 
     @property
     def mileage_error(self) -> float:
-        """Sum of the absolute errors of the mileage, divided by the true mileage. For parked days, the sum in kilometres."""
+        """Sum of the absolute errors of the mileage, divided by the true mileage.
+
+        For parked days, the sum in kilometres.
+        """
         return self.off_metres / (self.true_metres or 1000)

@@ -18,7 +18,8 @@ def epoch_ms(text: str, tz: str = "UTC") -> int:
 class Device:
     """Sends a fix at its start, and then one every `every` seconds.
 
-    milepost receives each fix `lag` seconds later. Speeds are in m/s, bearings in degrees clockwise from north.
+    milepost receives each fix `lag` seconds later. Speeds are in m/s, bearings in degrees clockwise
+    from north.
     """
 
     def __init__(self, driver: str, start: str, lat: float, lng: float, every: float = 5, tz: str = "UTC", lag: float = 1):
@@ -154,8 +155,8 @@ def jam() -> Device:
 def jumper() -> Device:
     """Drives 3,000 m at 10 m/s.
 
-    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows; its last fix before
-    midnight UTC is far off.
+    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows;
+    its last fix before midnight UTC is far off.
     """
     device = Device("jumper", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 300)
     device.fixes[20].update(lat=53.4, speed=99.0)
@@ -178,7 +179,10 @@ def flight() -> Device:
 
 
 def vague() -> Device:
-    """Sends two fixes late in the evening, an inaccurate fix on the next day, and two more fixes on the day after."""
+    """Sends two fixes in the evening, and an inaccurate fix on the next day.
+
+    Sends two more fixes on the day after that.
+    """
     device = Device("vague", "2026-06-01T22:20:00", 52.5, 13.4, every=600).drive(0, 1, 600).silent(11 * 3600)
     device.drive(0, 0.001, 600).silent(24 * 3600).drive(0, 1, 1200)
     device.fixes[2].update(acc=500.0)

@@ -141,8 +141,8 @@ def test_health_shows_clock_ahead_late_fixes_and_missing_numbers(db):
 def test_speeding_has_equal_rows_before_and_after_the_roll_up(db):
     """A row covers a period from its first fast fix to its last one.
 
-    The rows of the driver `new` are read before the roll-up has computed the driver's day. If a computed day has no fix
-    that is fast enough, the fixes of this day are not read.
+    The rows of the driver `new` are read before the roll-up has computed the driver's day. If a
+    computed day has no fix that is fast enough, the fixes of this day are not read.
     """
     device = Device("fast", "2026-06-01T08:00:00", 48, 11, every=10).drive(0, 20, 60).drive(0, 31, 100).drive(0, 25, 30).drive(0, 33, 50)
     device.silent(400).drive(0, 34, 20).drive(0, 27.78, 900)
@@ -195,7 +195,8 @@ def test_in_box_heatmap_and_heard_since_match_each_fix(db, box):
         db.insert(fixes[part::4])
     south, west, north, east = box
     def inside(fix):
-        # The box extends eastward from `west`. If it crosses the antimeridian, add 360 degrees to `east`.
+        # The box extends eastward from `west`. If it crosses the antimeridian, add 360 degrees to
+        # `east`.
         east_end = east if west <= east else east + 360
         return south <= fix["lat"] <= north and any(west <= fix["lng"] + turn <= east_end for turn in (-360, 0, 360))
     rows = ask(db, "in_box", "driver_id", south=south, west=west, north=north, east=east)

@@ -58,8 +58,8 @@ def test_panel_returns_rows_and_its_columns_have_units(day, title):
     if panel["type"] == "xychart":
         (series,) = panel["options"]["series"]
         assert {series[axis]["matcher"]["options"] for axis in "xy"} <= columns
-    # Without a driver, every panel but Track shows all drivers. A name that contains a quote must not end the string
-    # literal: the name counts as an unknown driver.
+    # Without a driver, every panel but Track shows all drivers. A name that contains a quote must
+    # not end the string literal: the name counts as an unknown driver.
     all_drivers = answer(day, panel)
     assert (all_drivers == []) == (title == "Track") and (title == "Track" or len(all_drivers) >= len(rows))
     assert answer(day, panel, driver="x') OR 1 --") == answer(day, panel, driver="nobody")

@@ -79,9 +79,10 @@ def test_days_match_truth(computed_fleet, tz):
 
 
 def test_quarters_days_trips_and_totals_agree(computed_fleet):
-    """For each driver and in each zone, the sums agree to within a centimetre and a hundredth of a second.
+    """For each driver and in each zone, the sums agree.
 
-    The numbers of fixes are equal.
+    They differ by less than a centimetre and a hundredth of a second. The numbers of fixes are
+    equal.
     """
     db, fixes = computed_fleet
     sums = {}
@@ -114,8 +115,8 @@ def test_slow_and_interrupted_movements_are_measured(computed_fleet):
     assert walk["kind"] == "trip" and walk["seconds"] == 7200 and abs(walk["metres"] - walker().fixes[-1]["seq"] * 5 + 5) < 1
     rounds = episodes_of(db, "courier")
     assert [row["kind"] for row in rounds].count("stop") == 20
-    # The courier drives from door to door, once across midnight. At both ends of a stop, a driver may be up to 100 m
-    # away from the place of the stop.
+    # The courier drives from door to door, once across midnight. At both ends of a stop, a driver
+    # may be up to 100 m away from the place of the stop.
     assert abs(sum(row["metres"] for row in rounds) - 20 * 400) < 150
     assert abs(sum(row["metres"] for row in episodes_of(db, "jam")) - (2 * 4500 + 1440)) < 250
 
@@ -168,7 +169,7 @@ def test_trips_across_the_antimeridian_and_the_pole_are_found(computed_fleet, dr
 
 
 def test_every_window_returns_the_same_episodes_and_days(computed_fleet):
-    """If an episode or a day is only partly in the window, the view returns it whole, as with a window of a year."""
+    """The view returns an episode or a day whole, even if only a part of it is in the window."""
     db, _ = computed_fleet
     def rounded(row):
         return tuple(round(value, 3) if isinstance(value, float) else value for value in

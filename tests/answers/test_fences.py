@@ -36,8 +36,8 @@ def visits_of(db, fence="", driver="", **window):
 def expected_visits(fixes, fences):
     """Returns the visits that the view must return, as `visits_of` does.
 
-    A visit ends if the driver is outside between two fixes inside that are more than a minute apart, or if a silence
-    ends more than 210 m from where it began.
+    A visit ends if the driver is outside between two fixes inside that are more than a minute
+    apart, or if a silence ends more than 210 m from where it began.
     """
     found = []
     for driver, track in truth.by_driver(fixes).items():
@@ -95,14 +95,18 @@ def test_visits_use_the_newest_polygon_while_the_fence_is_valid(db):
     insert_fence(db, "an hour", [square], "2026-06-01 08:30:00", "2026-06-01 09:30:00")
     start = epoch_ms("2026-06-01T08:00:00")
     assert visits_of(db) == [("an hour", "d1", start + 1_800_000, start + 5_340_000, 60), ("moved", "d1", start, start + 7_200_000, 121)]
-    # A visit that is partly in the window is returned whole; a visit outside the window is not returned.
+    # A visit that is partly in the window is returned whole; a visit outside the window is not
+    # returned.
     window = {"from": "2026-06-01 09:00", "to": "2026-06-01 09:01", "tz": "UTC"}
     assert visits_of(db, fence="moved", **window) == [("moved", "d1", start, start + 7_200_000, 121)]
     assert visits_of(db, **{**window, "from": "2026-06-01 12:00", "to": "2026-06-01 13:00"}) == []
 
 
 def test_dropped_fixes_neither_begin_nor_end_visits(db):
-    """A jump into an area is no visit, and neither is an inaccurate fix; a jump out of the area does not end the visit."""
+    """Neither a jump into an area nor an inaccurate fix is a visit.
+
+    A jump out of the area does not end the visit.
+    """
     began = epoch_ms("2026-06-01 10:00:00")
     area = [[[11.0, 47.99], [11.02, 47.99], [11.02, 48.01], [11.0, 48.01]]]
     insert_fence(db, "far", [area])
@@ -121,7 +125,10 @@ DEPOT = [[[11.49, 47.99], [11.51, 47.99], [11.51, 48.01], [11.49, 48.01]]]
 
 
 def weekend(driver: str, metres: float = 0, ended: str = "2026-06-08T07:00:00") -> Device:
-    """Stands at the depot on Friday until 18:00, is silent until Monday 7:00, and is then this far away."""
+    """Stands at the depot on Friday until 18:00, and is silent until Monday 7:00.
+
+    The driver is then `metres` away. `ended` is the end of the silence.
+    """
     began = epoch_ms("2026-06-05T17:30:00")
     device = Device(driver, "2026-06-05T17:30:00", 48, 11.5, every=60).stand(1800)
     monday = Device(driver, ended, *truth.destination(48, 11.5, 90, metres), every=60).drive(90, 10, 1800)
@@ -131,7 +138,10 @@ def weekend(driver: str, metres: float = 0, ended: str = "2026-06-08T07:00:00") 
 
 
 def test_silent_weekend_inside_is_part_of_a_visit(db):
-    """A silence that ends where it began counts as parking, so the driver is inside on the days without a fix."""
+    """A silence that ends where it began counts as parking.
+
+    So the driver is inside on the days without a fix.
+    """
     insert_fence(db, "depot", [DEPOT])
     slept, moved_bay, left = weekend("slept"), weekend("bay", 150), weekend("left", 600)
     home = [{**fix, "driver": "home", "lng": fix["lng"] + 0.1} for fix in slept.fixes]
@@ -143,8 +153,8 @@ def test_silent_weekend_inside_is_part_of_a_visit(db):
         assert {visit[1] for visit in visits} == {"slept", "bay"}, (since, until, visits)
         for _, _, entered, left_at, _ in visits:
             assert entered <= friday and left_at >= monday, (since, until, visits)
-    # If the window touches both ends of a visit, the visit is returned whole. A driver who left during the silence has
-    # two visits: one until Friday, and one from Monday.
+    # If the window touches both ends of a visit, the visit is returned whole. A driver who left
+    # during the silence has two visits: one until Friday, and one from Monday.
     assert {visit[1]: visit[2:4] for visit in visits_of(db, fence="depot", driver="slept")} == {"slept": (epoch_ms("2026-06-05T17:30:00"), monday + 60_000)}
     assert [visit[2:4] for visit in visits_of(db, fence="depot", driver="left")] == [(epoch_ms("2026-06-05T17:30:00"), friday), (monday, monday)]
     assert visits_of(db, fence="depot", driver="left", **{"from": "2026-06-06", "to": "2026-06-08", "tz": "UTC"}) == []

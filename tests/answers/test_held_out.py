@@ -52,7 +52,10 @@ def depots() -> Journey:
 
 
 def ferry_asleep() -> tuple[list[dict], Journey]:
-    """A car drives to a port, and its device is silent on board for two hours while the ship goes 40 km. The car does so twice."""
+    """A car drives to a port and goes 40 km by ship, twice.
+
+    Its device is silent on board, for two hours.
+    """
     day = Journey("ferry asleep").stand(1200)
     aboard = []
     for _ in range(2):
@@ -69,7 +72,10 @@ def ferry_asleep() -> tuple[list[dict], Journey]:
 
 
 def figures(db, driver: str) -> dict:
-    """Returns a driver's figures. Checks that days, days of another zone, episodes and quarters agree."""
+    """Returns a driver's figures.
+
+    Asserts that days, days of another zone, episodes and quarters agree.
+    """
     days = ask(db, "days", driver=driver, **JUNE)
     local = ask(db, "days", driver=driver, **{**JUNE, "tz": "Asia/Kolkata"})
     episodes = ask(db, "episodes", rest="ORDER BY began", driver=driver, **JUNE)
@@ -99,7 +105,8 @@ def test_figures_of_held_out_days_match_the_truth(db):
     Between tall buildings, the positions also drift by 15 and 25 m for two minutes at a time.
     """
     car, feet, yards, east = town_car("held out"), walker(), depots(), town_car("held out")
-    # For each driver: the true day, its fixes, and by how many milliseconds the fixes were moved to a later time.
+    # For each driver: the true day, its fixes, and by how many milliseconds the fixes were moved to
+    # a later time.
     days = {
         "canyon car": (car, drifting(fixes_of("c", car, 15, 8, has_speed=False), 25, 120), 0),
         "canyon walker": (feet, drifting(fixes_of("w", feet, 15, 5, has_speed=False), 15, 120), 0),
@@ -117,7 +124,8 @@ def test_figures_of_held_out_days_match_the_truth(db):
         spans = [(epoch_ms(row["began"]) - shift_ms, epoch_ms(row["ended"]) - shift_ms) for row in found["stops"]]
         result = Score().add(labelled, spans, found["metres"], len(found["trips"]))
         assert result.f1 == 1 and abs(found["metres"] / day.metres - 1) < 0.02, (driver, result)
-        # The route of the ship is unknown. So the distance of the gaps is that of two straight crossings of 40 km.
+        # The route of the ship is unknown. So the distance of the gaps is that of two straight
+        # crossings of 40 km.
         assert abs(found["gap_m"] - (80_000 if driver == "ferry" else 0)) < 200, (driver, found["gap_m"])
 
 

@@ -1,4 +1,4 @@
-"""Tests docs/analysts.ipynb: every cell runs, every question is drawn, and the numbers match truth.py."""
+"""Tests docs/analysts.ipynb: all cells run, all questions are drawn, and numbers match truth.py."""
 from __future__ import annotations
 
 import json
@@ -43,7 +43,8 @@ def test_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
     busiest_count = max(sum(row["driver_id"] == driver for row in episodes) for driver in {row["driver_id"] for row in episodes})
     assert found == [5, busiest_count, len(fixes), sum(row["kind"] == "stop" and row["ended"] - row["began"] > 600_000 for row in episodes),
                      sum(row["kind"] == "trip" for row in episodes), 4]
-    # The third figure has a row for each quarter of an hour, in Berlin's wall clock time, even if no driver sent a fix.
+    # The third figure has a row for each quarter of an hour, in Berlin's wall clock time, even if
+    # no driver sent a fix.
     rows = json.loads(rows)
     assert rows[0]["at"].startswith("2026-06-01T08:00") and rows[-1]["at"].startswith("2026-06-02T00:30")
     assert len(rows) == 67 and {row["sending"] for row in rows if "T15:00" <= row["at"][10:16] < "T22:30"} == {0}

@@ -32,7 +32,8 @@ def for_test_database(sql: str) -> str:
 
 def run(db, sql: str, parameters: dict, **settings) -> bytes:
     given = {f"param_{name}": value for name, value in parameters.items()}
-    # Only the name of the database is filled in here: the query's own parameters are in braces, too.
+    # Only the name of the database is filled in here: the query's own parameters are in braces,
+    # too.
     return db.answer(for_test_database(sql), **given, **settings)[0]
 
 
@@ -84,7 +85,10 @@ def test_geoparquet_opens_in_geopandas_and_in_duckdb(day, name, tmp_path):
 
 
 def pixels(png: bytes) -> list[list[tuple[int, int, int]]]:
-    """Returns the rows of pixels of a PNG with three bytes per pixel (PNG specification, sections 9 and 11)."""
+    """Returns the rows of pixels of a PNG with three bytes per pixel.
+
+    PNG specification, sections 9 and 11.
+    """
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, width = 8, b"", 0
     while at < len(png):
@@ -120,7 +124,8 @@ def test_png_export_has_a_lit_pixel_where_fixes_are(day):
                 place = int((north - fix["lat"]) / (north - south) * 1024), int((fix["lng"] - west) / (east - west) * 1024)
                 counts[place] = counts.get(place, 0) + 1
     lit = {(y, x): point for y, row in enumerate(rows) for x, point in enumerate(row) if point != (0, 0, 0)}
-    # A fix on the border of two pixels may be in either: the two divisions can differ in the last bit.
+    # A fix on the border of two pixels may be in either: the two divisions can differ in the last
+    # bit.
     assert len(counts) > 300 and len(set(lit) ^ set(counts)) <= len(counts) // 100
     busiest = max(counts, key=counts.get)
     # The busiest pixel is white, and the pixel with the fewest fixes is red.

@@ -1,4 +1,4 @@
-"""Runs the weekly questions of docs/analysts.md as they are written, on days whose answers are known."""
+"""Runs the weekly questions of docs/analysts.md, on days whose answers are known."""
 from __future__ import annotations
 
 import json
@@ -94,7 +94,10 @@ def test_harsh_braking_is_above_three_metres_per_second_squared(db):
 
 
 def test_reports_of_a_day_leave_out_what_began_before_it(db):
-    """Anna works from 21:00 on 31 May to 01:30, and then stands in the yard. Ben stands in the yard over midnight."""
+    """Anna works from 21:00 on 31 May to 01:30, and then stands in the yard.
+
+    Ben stands in the yard over midnight.
+    """
     polygons = str([[[tuple(point) for point in YARD]]])
     db.ask(f"INSERT INTO {{db}}.fences (name, valid_from, valid_until, polygons) VALUES ('yard', '2026-01-01 00:00:00', '2027-01-01 00:00:00', {polygons})")
     lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700

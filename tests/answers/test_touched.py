@@ -11,7 +11,7 @@ DAY_MS = 86_400_000
 
 
 def fixes(driver: str, first: int, count: int = 10, day: int = 0) -> list[dict]:
-    """Returns fixes with consecutive sequence numbers from `first`, `day` days after 1 June 2026."""
+    """Returns `count` fixes, numbered from `first`, on the day `day` days after 1 June 2026."""
     return [{"driver": driver, "ms": NOON + day * DAY_MS + n * 1000, "seq": n, "lat": 48, "lng": 11} for n in range(first, first + count)]
 
 
@@ -25,7 +25,8 @@ def rows(db: Database) -> dict[str, int]:
 def test_each_row_counts_once_despite_merges_and_mutations(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
-        # Late fixes are in another partition, whose block numbers lie between those of the first partition.
+        # Late fixes are in another partition, whose block numbers lie between those of the first
+        # partition.
         db.insert(fixes("b", first, day=-40))
     assert rows(db) == {"a": 30, "b": 30}
     assert rows(db) == {"a": 30, "b": 30}, "a second count must add nothing"

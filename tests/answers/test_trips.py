@@ -88,7 +88,7 @@ def test_new_rules_apply_to_days_that_are_already_computed(db):
 
 
 def test_labelled_days_match_truth(db):
-    """The two implementations of the definition agree on noise, wrong fixes, tunnels and sleeping devices."""
+    """Both implementations of the definition agree on noise, wrong fixes, tunnels and sleepers."""
     fixes = [fix for labelled in corpus(rates=(5, 30), errors=(15,)) for fix in labelled.fixes]
     db.insert(fixes)
     db.refresh()
@@ -97,7 +97,10 @@ def test_labelled_days_match_truth(db):
 
 
 def test_mileage_of_a_device_that_sends_at_each_turn_matches_the_route(db):
-    """The vehicle drives around blocks of 288 m, and sends a fix where the heading has changed by 30 degrees."""
+    """The vehicle drives around blocks of 288 m.
+
+    It sends a fix where the heading has changed by 30 degrees.
+    """
     turning = Device("turning", "2026-06-01T08:00:00", 48, 11, every=15).stand(600)
     for number in range(40):
         turning.every = 2
@@ -115,7 +118,10 @@ def test_mileage_of_a_device_that_sends_at_each_turn_matches_the_route(db):
 
 
 def test_stops_of_a_device_that_sends_every_75_metres_are_found(db):
-    """The device sends nothing while it stands: each stop is ten minutes between two fixes that are 75 m apart."""
+    """The device sends nothing while it stands.
+
+    Each stop is ten minutes between two fixes that are 75 m apart.
+    """
     car = Device("car", "2026-06-01T08:00:00", 48, 11, every=5.5)
     for number in range(13):
         car.drive(90, 75 / 5.5, 5.5 * (40 + number)).silent(600)
@@ -128,7 +134,10 @@ def test_stops_of_a_device_that_sends_every_75_metres_are_found(db):
 
 
 def test_hairpin_bends_are_not_averaged_away(db):
-    """A pass road with a fix every second: thirty times, 200 m and then a bend of 180 degrees with a radius of 14 m."""
+    """A pass road with a fix every second.
+
+    Thirty times, 200 m are followed by a bend of 180 degrees with a radius of 14 m.
+    """
     car, bearing = Device("pass", "2026-06-01T08:00:00", 46.5, 10.4, every=1).stand(600, noise_m=0), 0
     for number in range(30):
         car.drive(bearing, 10, 20)

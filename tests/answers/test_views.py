@@ -1,4 +1,7 @@
-"""Tests `fixes` and `last_positions`: correct before parts are merged, fast, and with comments for analysts."""
+"""Tests that `fixes` and `last_positions` are correct before parts are merged, and fast.
+
+Tests that the views have comments for analysts.
+"""
 from __future__ import annotations
 
 import json
@@ -51,7 +54,8 @@ def test_last_positions_shows_the_newest_fix_while_parts_are_not_merged(wanderer
 def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
     """These queries give wrong results.
 
-    If a later ClickHouse makes one of them correct, remove its warning from the table's comment and docs/analysts.md.
+    If a later ClickHouse makes one of them correct, remove its warning from the table's comment and
+    docs/analysts.md.
     """
     db, newest = wanderers
     for condition in ("FINAL PREWHERE lat BETWEEN 10 AND 40", "WHERE lat BETWEEN 10 AND 40"):

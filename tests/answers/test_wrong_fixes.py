@@ -1,4 +1,4 @@
-"""Tests that wrong positions and speeds cause no trips, and that similar true movements are kept."""
+"""Tests that wrong positions and speeds cause no trips, and that true movements are kept."""
 from __future__ import annotations
 
 from datetime import date
@@ -78,7 +78,10 @@ def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
 
 
 def test_zero_speed_is_ignored_while_the_position_moves(db):
-    """A car drives to a ferry and away from the ferry. On the ferry, and on a tow truck, its device sends a speed of 0."""
+    """A car drives to a ferry and away from the ferry.
+
+    On the ferry, and on a tow truck, its device sends a speed of 0.
+    """
     fixes = []
     for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
         car = Device(driver, "2026-06-01T08:00:00", 52.5, 13.4, every=15).stand(600).drive(90, 12, 600).stand(600)
@@ -143,7 +146,8 @@ def test_wrong_first_fix_after_a_silence_over_midnight_is_a_jump(db):
 def test_true_first_fix_after_a_silence_is_kept(db):
     """The first fix after the silence is right in three cases.
 
-    The next one or two fixes are wrong, the car was moved during the silence, or the car drives on at once.
+    The next one or two fixes are wrong, the car was moved during the silence, or the car drives on
+    at once.
     """
     track = parked_overnight("car", 15)
     (first,) = [number for number, fix in enumerate(track) if number and fix["ms"] - track[number - 1]["ms"] > 3_600_000]
@@ -218,7 +222,8 @@ def test_short_round_trips_are_trips(db):
 def test_false_speed_of_a_parked_device_is_ignored(db):
     """A parked device sends 60 m/s once, which is false.
 
-    Three other devices send true speeds: one drives 600 m between two stops, one repeats its position, and one brakes hard.
+    Three other devices send true speeds: one drives 600 m between two stops, one repeats its
+    position, and one brakes hard.
     """
     fixes = []
     for every in (1, 15, 60):
@@ -257,10 +262,11 @@ def test_second_wrong_fix_does_not_hide_the_first_one(db):
 
 
 def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
-    """Devices drive at 30 m/s for half an hour, and repeat this speed while they are parked for two hours.
+    """Devices drive at 30 m/s for half an hour, and repeat this speed while they are parked.
 
-    One device is only parked. Other devices send true speeds: one repeats its positions, one drives 600 m between two
-    stops, one drives in circles, and one sends the position of the entrance in a tunnel.
+    They are parked for two hours. One device is only parked. Other devices send true speeds: one
+    repeats its positions, one drives 600 m between two stops, one drives in circles, and one sends
+    the position of the entrance in a tunnel.
     """
     fixes, parked_at = [], 0
     for every in (1, 15, 60, 300):
@@ -320,9 +326,10 @@ def test_dropped_fixes_are_not_near_a_point(db):
 
 
 def test_short_stays_elsewhere_do_not_split_a_stop(db):
-    """A phone indoors sends the place of another access point, 130 m away, for one to four minutes at a time.
+    """A phone indoors sends the place of another access point, 130 m away.
 
-    A courier who parks for two minutes at two doors 600 m apart, and then returns, makes trips.
+    The phone does so for one to four minutes at a time. A courier who parks for two minutes at two
+    doors 600 m apart, and then returns, makes trips.
     """
     fixes = []
     for every in (20, 60):
@@ -347,7 +354,10 @@ def test_times_without_seconds_leave_the_mileage_as_it_is(db):
 
 
 def test_leg_without_a_duration_is_a_gap_of_episodes_too(db):
-    """Two fixes with one time, which has seconds, are 5 km apart, as are the fixes before and after them."""
+    """Two fixes at the same time, which is no whole minute, are 5 km apart.
+
+    So are the fixes before and after these two fixes.
+    """
     one = Device("two", "2026-06-01T08:00:07", 48, 11, every=30).drive(90, 12, 600)
     other = Device("two", "2026-06-01T08:10:07", 48.05, 11.1, every=30).drive(90, 12, 600)
     db.insert(one.fixes + [{**fix, "seq": fix["seq"] + 100} for fix in other.fixes])

@@ -30,7 +30,10 @@ B = A * (1 - F)
 
 
 def metres(lat1, lng1, lat2, lng2) -> float:
-    """Returns the shortest distance between two points that are not antipodes, by Vincenty's inverse formula."""
+    """Returns the shortest distance between two points, by Vincenty's inverse formula.
+
+    The distance is in metres. The points must not be antipodes.
+    """
     u1, u2 = (math.atan((1 - F) * math.tan(math.radians(lat))) for lat in (lat1, lat2))
     difference = math.radians((lng2 - lng1 + 540) % 360 - 180)
     lam = difference
@@ -64,7 +67,10 @@ def arc_correction(b, sin_s, cos_s, cos_2m):
 
 
 def destination(lat, lng, bearing, distance) -> tuple[float, float]:
-    """Returns the point at this distance (metres) and bearing (degrees clockwise from north), by Vincenty's direct formula."""
+    """Returns the point at this distance and bearing, by Vincenty's direct formula.
+
+    The distance is in metres, and the bearing in degrees clockwise from north.
+    """
     azimuth, u1 = math.radians(bearing), math.atan((1 - F) * math.tan(math.radians(lat)))
     s1, sin_a = math.atan2(math.tan(u1), math.cos(azimuth)), math.cos(u1) * math.sin(azimuth)
     cos2_a = 1 - sin_a**2
@@ -165,7 +171,10 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
     def can_drive(a, b):
-        """Returns whether both fixes exist, are at most an hour apart, and a vehicle can drive from a to b."""
+        """Returns whether a vehicle can drive from a to b.
+
+        Returns false if a fix is None, or if the fixes are more than an hour apart.
+        """
         return a is not None and b is not None and b["ms"] - a["ms"] <= GAP_MS and not is_impossible(a, b, rules)
 
     def are_at_one_place(a, b):
@@ -176,9 +185,9 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return False
     is_after_silence = before is None or fix["ms"] - before["ms"] > GAP_MS
     leaves_too_fast = after["ms"] - fix["ms"] <= GAP_MS and is_impossible(fix, after, rules)
-    # The first fix after a silence cannot be compared with the fix before the silence. The first fix is a jump if the
-    # next two fixes agree with each other, but not with the first fix, and the next fix is nearer to where the
-    # silence began.
+    # The first fix after a silence cannot be compared with the fix before the silence. The first
+    # fix is a jump if the next two fixes agree with each other, but not with the first fix, and the
+    # next fix is nearer to where the silence began.
     is_next_nearer = before is None or straight_metres(before, after) < straight_metres(before, fix)
     if is_after_silence and leaves_too_fast and can_drive(after, later) and is_next_nearer:
         return True
@@ -192,9 +201,9 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
     pace_before = speed_between(older, before) if older else 0
     pace_after = speed_between(after, later) if later else 0
     def pace_limit(first, third, fourth):
-        """Returns the highest pace that the leg from the first to the second neighbour may count as.
+        """Returns the highest pace that the leg beyond the first neighbour may count as.
 
-        The second neighbour may be a wrong fix, which makes the pace too high.
+        The second neighbour may be a wrong fix, which makes the pace of this leg too high.
         """
         if not third:
             return math.inf
@@ -212,7 +221,8 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
     is_soon = fix["ms"] - before["ms"] <= ASLEEP_MS_MAX and after["ms"] - fix["ms"] <= ASLEEP_MS_MAX
     if stands and is_soon and max(leg_to, leg_from) <= ZERO_SPEED_M and (are_at_one_place(older, before) or are_at_one_place(after, later)):
         return True
-    # This fix is the first after a silence. It is wrong if the next fix, soon after it, is where the silence began.
+    # This fix is the first after a silence. It is wrong if the next fix, soon after it, is where
+    # the silence began.
     return is_after_silence and after["ms"] - fix["ms"] <= JUMP_MS_MAX and speed_between(fix, after) > 1.5 * pace_after + 5
 
 
@@ -227,7 +237,7 @@ def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
 
 
 def is_false_speed(before, fix, after) -> bool:
-    """Returns whether the fixes around this one show that the device cannot have had the speed that it sent."""
+    """Returns whether the neighbouring fixes show that the speed that the device sent is false."""
     if not before or not after or fix.get("speed") is None:
         return False
     speed = round(fix["speed"] * 100) / 100
@@ -248,10 +258,14 @@ def samples_of_a_day(fixes: list[dict], day: int) -> tuple[list[int], list[int]]
 
 
 def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
-    """Returns the stops of the UTC day, each with the indices of its first and last fix and its place."""
+    """Returns the stops of the UTC day.
+
+    Each has the indices of its first and last fix, and its place in earth-centred coordinates.
+    """
     today, samples = samples_of_a_day(fixes, day)
     axes = {at: earth_centred(fixes[at]["lat"], fixes[at]["lng"]) for at in samples}
-    # A speed of 0 is ignored if the device sends no other speed all day and moves farther than ZERO_SPEED_M.
+    # A speed of 0 is ignored if the device sends no other speed all day and moves farther than
+    # ZERO_SPEED_M.
     sends_other_speeds = any((fixes[at].get("speed") or 0) >= ZERO_SPEED_MPS for at in samples)
     stays_near = all(math.dist(axes[samples[0]], axes[at]) <= ZERO_SPEED_M for at in samples)
     is_zero_speed_credible = sends_other_speeds or stays_near
@@ -269,8 +283,8 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
     def is_parking(at):
         return is_silence(at) and at - 1 in today and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
-    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the device reported
-    # speed 0 where the run begins, but was too far away to be believed.
+    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the
+    # device reported speed 0 where the run begins, but was too far away to be believed.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *samples], samples):
@@ -347,7 +361,8 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
     """Returns the time slot of each fix of the UTC day, by the index of the fix.
 
-    The mean position of a slot is one point of the route. A slot is about SLOT_M metres long, and lasts for at most SLOT_S_MAX seconds.
+    The mean position of a slot is one point of the route. A slot is about SLOT_M metres long, and
+    lasts for at most SLOT_S_MAX seconds.
     """
     today, samples = samples_of_a_day(fixes, day)
     found, sample = {}, -1
@@ -370,8 +385,8 @@ def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
 def legs(track: list[dict], rules=RULES) -> list[dict]:
     """Returns the legs between neighbouring good fixes or, in a trip, between points of the route.
 
-    A leg has a, b (the fixes at its ends), kind, metres, untracked (metres), `fixes` (those after a, up to b) and, if
-    the driver stands, `place`.
+    A leg has a, b (the fixes at its ends), kind, metres, untracked (metres), `fixes` (those after
+    a, up to b) and, if the driver stands, `place`.
     """
     fixes = kept_fixes(track, rules)
     stop_of: dict[int, tuple] = {}
@@ -428,7 +443,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             leg["place"] = degrees_of(places[number])
         else:
             def step(which):
-                """Returns the vector and the time of the leg that ends at the point with this number.
+                """Returns the vector and the time of the leg to the point with this number.
 
                 Returns None if the leg is not in a trip.
                 """
@@ -445,7 +460,8 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
 def bend(before, leg, after, up) -> float:
     """Returns the factor by which a leg is longer than its straight line.
 
-    Assumes that the vehicle turned where the lines before and after the leg meet. Each leg is a vector and a time.
+    Assumes that the vehicle turned where the lines before and after the leg meet. Each leg is a
+    vector and a time.
     """
     if before is None or after is None or math.hypot(*leg[0]) < CORNER_LEG_M:
         return 1.0
@@ -489,7 +505,8 @@ def runs(route):
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
     """Returns the rows that the view `episodes` must return, ordered by driver and time.
 
-    Times are epoch milliseconds. `from` and `to` list the places where the episode may begin and end.
+    Times are epoch milliseconds. `from` and `to` list the places where the episode may begin and
+    end.
     """
     found = []
     for driver, track in sorted(by_driver(fixes).items()):
@@ -510,7 +527,8 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
 def pieces(leg, next_cut):
     """Splits a leg at the cuts.
 
-    Returns the start, the share of the leg and the seconds of each piece. `next_cut` returns the first cut after a time.
+    Returns the start, the share of the leg and the seconds of each piece. `next_cut` returns the
+    first cut after a time.
     """
     began, ended, at = leg["a"]["ms"], leg["b"]["ms"], leg["a"]["ms"]
     if began == ended:
@@ -590,8 +608,8 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
 def silences(fixes, seconds, since, until, now) -> list[dict]:
     """Returns the silences of more than `seconds` that overlap the window from `since` to `until`.
 
-    Reads the fixes of up to twelve hours before and after the window. `ended` is None if no fix follows within these
-    twelve hours. `since`, `until` and `now` are in epoch milliseconds.
+    Reads the fixes of up to twelve hours before and after the window. `ended` is None if no fix
+    follows within these twelve hours. `since`, `until` and `now` are in epoch milliseconds.
     """
     found = []
     for driver, track in by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS).items():

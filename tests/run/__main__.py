@@ -1,18 +1,20 @@
 """Runs every test and check, and prints a summary: python3 tests/run quick|test|check [STEP…]
 
-Steps run concurrently. A failure does not stop the other steps. The summary has each failure with the end of its
-output, the slowest tests, and one line `N passed, N failed`. If steps are named, only these steps and the steps that
-they need run.
+Steps run concurrently. A failure does not stop the other steps. The summary has each failure with
+the end of its output, the slowest tests, and one line `N passed, N failed`. If steps are named,
+only these steps and the steps that they need run.
 
-Guarantee: pure tests give the same result every time, because models use fixed cases (.cargo/config.toml). Tests of
-real processes compete for the machine: see below. If a step writes into the tree, the run fails. A failed step keeps
-its log, its servers' logs and their data, and the summary prints where.
+Guarantee: pure tests give the same result every time, because models use fixed cases
+(.cargo/config.toml). Tests of real processes compete for the machine: see below. If a step writes
+into the tree, the run fails. A failed step keeps its log, its servers' logs and their data, and the
+summary prints where.
 
-If a test of real processes fails, it runs once more, alone, after all other tests: on few cores, the load of the other
-tests may have caused the failure. If the test passes alone, the summary lists it with the output of its failure, and
-the run does not fail. If a browser test fails, its whole file runs again, because the tests of a file may build on each
-other; the file runs again only once, even if several of its tests failed. With STRICT=1, no test is repeated, and the
-run fails. Other tests are never repeated, and no test is repeated if more than ALONE_MAX tests failed.
+If a test of real processes fails, it runs once more, alone, after all other tests: on few cores,
+the load of the other tests may have caused the failure. If the test passes alone, the summary lists
+it with the output of its failure, and the run does not fail. If a browser test fails, its whole
+file runs again, because the tests of a file may build on each other; the file runs again only once,
+even if several of its tests failed. With STRICT=1, no test is repeated, and the run fails. Other
+tests are never repeated, and no test is repeated if more than ALONE_MAX tests failed.
 """
 from __future__ import annotations
 
@@ -34,12 +36,14 @@ from verdicts import Test
 REPOSITORY = Path(__file__).resolve().parents[2]
 VENV = Path(os.environ.get("VENV_DIR") or REPOSITORY / ".local/venv")
 CASES_PERCENT_QUICK = 10
-# Steps that run at the same time. May exceed the number of cores: most steps wait for servers and timers.
+# Steps that run at the same time. May exceed the number of cores: most steps wait for servers and
+# timers.
 STEPS_AT_ONCE = int(os.environ.get("STEPS_AT_ONCE", "3"))
 # Tests of the step `real` that run at the same time.
 REAL_AT_ONCE = 4
-# Memory limit of the ClickHouse engine that the tests share. While the engine refreshes views, its count of used memory
-# drifts upwards: with a limit of 2 GiB, the engine refused queries when 30 MiB were resident.
+# Memory limit of the ClickHouse engine that the tests share. While the engine refreshes views, its
+# count of used memory drifts upwards: with a limit of 2 GiB, the engine refused queries when 30 MiB
+# were resident.
 ENGINE_BYTES_MAX = 8 << 30
 # Tests listed under `slowest:` in the summary.
 SLOWEST = 10
@@ -55,15 +59,17 @@ class Step:
     needs: tuple[str, ...] = ()
     # Commands of this runner that include the step.
     commands: tuple[str, ...] = ("test", "check")
-    # Repeats one failed test. Only for steps with real processes: a pure test would give the same result again.
+    # Repeats one failed test. Only for steps with real processes: a pure test would give the same
+    # result again.
     repeat: Callable[["Job", Test], list[Test]] | None = None
-    # Returns the name of what runs again for a failed test. What has the same name runs again only once.
+    # Returns the name of what runs again for a failed test. What has the same name runs again only
+    # once.
     repeated: Callable[[Test], str] = lambda test: test.name
 
 
 @dataclass
 class Job:
-    """A running or finished step: its log, its temporary files, and whether it has passed so far."""
+    """A running or finished step: its log, its files, and whether it has passed so far."""
 
     name: str
     folder: Path
@@ -102,7 +108,8 @@ class Job:
     def cargo(self, command: str, *arguments: str) -> str:
         """Runs cargo on the whole workspace.
 
-        With fewer packages, the features of dependencies differ, and cargo compiles everything again.
+        With fewer packages, the features of dependencies differ, and cargo compiles everything
+        again.
         """
         return self.call("cargo", command, "--locked", "--workspace", *arguments)
 
@@ -150,8 +157,8 @@ def build(job: Job, *targets: str) -> list[Test]:
     Without targets, also builds the binaries.
     """
     if not targets:
-        # Build the tests too, as `compile` does: without the tests, the features of tokio and of other packages differ,
-        # and cargo compiles half of the workspace again.
+        # Build the tests too, as `compile` does: without the tests, the features of tokio and of
+        # other packages differ, and cargo compiles half of the workspace again.
         job.cargo("build", "--bins", "--tests")
     output = job.cargo("test", "--no-run", "--message-format=json-render-diagnostics", *targets)
     for line in output.splitlines():
@@ -172,7 +179,10 @@ def is_unit_test(executable: dict) -> bool:
 
 
 def single_result(run: Callable[[Job], object]) -> Callable[[Job], list[Test]]:
-    """Returns the function of a step that has no tests of its own: the step passes if all its commands succeed."""
+    """Returns the function of a step that has no tests of its own.
+
+    The step passes if all its commands succeed.
+    """
 
     def run_all(job: Job) -> list[Test]:
         run(job)
@@ -231,15 +241,15 @@ def manifests(job: Job) -> list[Test]:
 
 ALL = ("quick", "test", "check")
 TENTH = {"CASES_PERCENT": str(CASES_PERCENT_QUICK)}
-# A crate embeds the page's files. If the page was built before, rebuild it first, so that its files do not change
-# during compilation.
+# A crate embeds the page's files. If the page was built before, rebuild it first, so that its files
+# do not change during compilation.
 PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
-# Steps start in this order, once the steps that they need have passed. Of the steps that need `build`, the longest are
-# listed first.
+# Steps start in this order, once the steps that they need have passed. Of the steps that need
+# `build`, the longest are listed first.
 STEPS = [
     Step("fmt", single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
-    # fuzz/ is a separate workspace that no other step builds: a changed dependency of milepost can make the lock file
-    # of fuzz/ stale.
+    # fuzz/ is a separate workspace that no other step builds: a changed dependency of milepost can
+    # make the lock file of fuzz/ stale.
     Step("fuzz-lock", single_result(fuzz_lock), commands=("quick", "check")),
     Step("figures", single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
     Step("story", single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
@@ -317,7 +327,10 @@ class Run:
         print(f"  {'ok      ' if job.passed else 'FAILED  '} {step.name}: {result}, {job.seconds:.0f} s", flush=True)
 
     def repeat_failures_alone(self) -> None:
-        """Repeats the failed tests of real processes, one at a time; of browser tests, each file once."""
+        """Repeats the failed tests of real processes, one at a time.
+
+        Of browser tests, repeats each file once.
+        """
         steps = {step.name: step for step in self.steps if step.repeat}
         repetitions: dict[tuple[str, str], tuple[bool, list[Test]]] = {}
         failed = [(job, test) for job in self.jobs.values() for test in job.tests if not test.passed]
@@ -359,7 +372,8 @@ class Run:
                 if not failed:
                     print(f"\nFAILED {job.name}\n{indented_end(job.log.read_text(errors='replace'))}")
                 print(f"kept: {job.log}, and the files of its servers in {job.folder / 'tmp'}")
-        # A step counts as one if it has no tests, and a failed step without a failed test counts as one failure.
+        # A step counts as one if it has no tests, and a failed step without a failed test counts as
+        # one failure.
         failed_count = sum(max(sum(not test.passed for test in job.tests), not job.passed) for job in self.jobs.values())
         passed_steps = sum(job.passed and not job.tests for job in self.jobs.values())
         return sum(test.passed for _, test in tests) + passed_steps, failed_count
@@ -376,7 +390,10 @@ def tree_status() -> str:
 
 
 def with_needs(names: set[str], steps: list[Step]) -> set[str]:
-    """Adds the steps that the named steps need, directly or indirectly; leaves out steps that are not in `steps`."""
+    """Adds the steps that the named steps need, directly or indirectly.
+
+    Leaves out steps that are not in `steps`.
+    """
     needed = {need for step in steps if step.name in names for need in step.needs} & {step.name for step in steps}
     return names if needed <= names else with_needs(names | needed, steps)
 
@@ -396,7 +413,8 @@ def main() -> int:
         chosen = with_needs(set(names), steps)
         steps = [step for step in steps if step.name in chosen]
     began, tree_before = time.monotonic(), tree_status()
-    # Outside the checkout, because the paths of sockets must be short. Removed if everything passes.
+    # Outside the checkout, because the paths of sockets must be short. Removed if everything
+    # passes.
     folder = Path(tempfile.mkdtemp(prefix="milepost-test-"))
     run = Run(steps, folder)
     print(f"{', '.join(step.name for step in steps)}: logs in {folder}", flush=True)

@@ -1,8 +1,8 @@
 """Tests with random seeds for the given time: python3 tests/run soak SECONDS
 
-Each round draws a seed, and runs every model with four times its cases, a fuzzer for a minute, and a row of `lab
-faults`. A failure does not stop the rounds: the command to repeat the failure is printed at once, the failure's files
-are kept, and the exit code is 1.
+Each round draws a seed, and runs every model with four times its cases, a fuzzer for a minute, and
+a row of `lab faults`. A failure does not stop the rounds: the command to repeat the failure is
+printed at once, the failure's files are kept, and the exit code is 1.
 """
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ FUZZERS = ["decode", "spool", "codec", "config"]
 
 
 def models(job: Job, seed: int) -> str | None:
-    """Runs the models of every crate. Returns the command to repeat a failure with the failure's output, or None.
+    """Runs the models of every crate.
 
-    The functions of the other checks return the same.
+    Returns the command to repeat a failure, with the failure's output; None if there was no
+    failure. The functions of the other checks return the same.
     """
     pure = [executable for executable in job.executables if executable["target"]["name"] == "pure"]
     for executable in pure:

@@ -19,8 +19,8 @@ Step, Run = runner.Step, runner.Run
 def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True) -> tuple[Run, int, int]:
     """Runs one step. Returns the run, and the numbers of passed and failed tests and steps.
 
-    `first`: whether each test of the step passes. `alone`: whether a repeated test passes. `again`: whether the step
-    can be repeated.
+    `first`: whether each test of the step passes. `alone`: whether a repeated test passes. `again`:
+    whether the step can be repeated.
     """
     tests = [runner.Test(f"t{index}", 0.1, passed, "words") for index, passed in enumerate(first)]
     repeat = (lambda job, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None

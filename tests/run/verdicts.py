@@ -17,7 +17,10 @@ class Test:
 
 
 def libtest(log: str) -> list[Test]:
-    """Parses the lines of `--format json --report-time`, and skips lines that child processes print between them."""
+    """Parses the lines of `--format json --report-time`.
+
+    Skips lines that child processes of a test print between them.
+    """
     found = []
     for line in log.splitlines():
         try:
@@ -31,7 +34,10 @@ def libtest(log: str) -> list[Test]:
 
 
 def junit(path: Path) -> list[Test]:
-    """Parses a JUnit report of pytest, vitest or Playwright. Skipped tests are left out; a missing report has no tests."""
+    """Parses a JUnit report of pytest, vitest or Playwright.
+
+    Skipped tests are left out; a missing report has no tests.
+    """
     if not path.exists():
         return []
     found = []
