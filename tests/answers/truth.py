@@ -38,8 +38,10 @@ def metres(lat1, lng1, lat2, lng2) -> float:
     difference = math.radians((lng2 - lng1 + 540) % 360 - 180)
     lam = difference
     for _ in range(200):
-        sin_s = math.hypot(math.cos(u2) * math.sin(lam),
-                           math.cos(u1) * math.sin(u2) - math.sin(u1) * math.cos(u2) * math.cos(lam))
+        sin_s = math.hypot(
+            math.cos(u2) * math.sin(lam),
+            math.cos(u1) * math.sin(u2) - math.sin(u1) * math.cos(u2) * math.cos(lam),
+        )
         if sin_s == 0:
             return 0.0
         cos_s = math.sin(u1) * math.sin(u2) + math.cos(u1) * math.cos(u2) * math.cos(lam)
@@ -48,7 +50,9 @@ def metres(lat1, lng1, lat2, lng2) -> float:
         cos_2m = cos_s - 2 * math.sin(u1) * math.sin(u2) / cos2_a if cos2_a else 0.0
         c, s = F / 16 * cos2_a * (4 + F * (4 - 3 * cos2_a)), math.atan2(sin_s, cos_s)
         before = lam
-        lam = difference + (1 - c) * F * sin_a * (s + c * sin_s * (cos_2m + c * cos_s * (2 * cos_2m**2 - 1)))
+        lam = difference + (1 - c) * F * sin_a * (
+            s + c * sin_s * (cos_2m + c * cos_s * (2 * cos_2m**2 - 1))
+        )
         if abs(lam - before) < 1e-13:
             break
     big_a, big_b = vincenty_coefficients(cos2_a)
@@ -62,8 +66,19 @@ def vincenty_coefficients(cos2_a):
 
 
 def arc_correction(b, sin_s, cos_s, cos_2m):
-    return b * sin_s * (cos_2m + b / 4 * (cos_s * (2 * cos_2m**2 - 1)
-                                          - b / 6 * cos_2m * (4 * sin_s**2 - 3) * (4 * cos_2m**2 - 3)))
+    return (
+        b
+        * sin_s
+        * (
+            cos_2m
+            + b
+            / 4
+            * (
+                cos_s * (2 * cos_2m**2 - 1)
+                - b / 6 * cos_2m * (4 * sin_s**2 - 3) * (4 * cos_2m**2 - 3)
+            )
+        )
+    )
 
 
 def destination(lat, lng, bearing, distance) -> tuple[float, float]:
@@ -86,7 +101,9 @@ def destination(lat, lng, bearing, distance) -> tuple[float, float]:
                      math.cos(u1) * math.cos(s) - math.sin(u1) * math.sin(s) * math.cos(azimuth))
     c = F / 16 * cos2_a * (4 + F * (4 - 3 * cos2_a))
     cos_2m = math.cos(2 * s1 + s)
-    turn = lam - (1 - c) * F * sin_a * (s + c * math.sin(s) * (cos_2m + c * math.cos(s) * (2 * cos_2m**2 - 1)))
+    turn = lam - (1 - c) * F * sin_a * (
+        s + c * math.sin(s) * (cos_2m + c * math.cos(s) * (2 * cos_2m**2 - 1))
+    )
     return math.degrees(lat2), (lng + math.degrees(turn) + 540) % 360 - 180
 
 
@@ -94,13 +111,18 @@ def earth_centred(lat, lng):
     """Returns earth-centred coordinates in metres."""
     e2 = F * (2 - F)
     n = A / math.sqrt(1 - e2 * math.sin(math.radians(lat)) ** 2)
-    return (n * math.cos(math.radians(lat)) * math.cos(math.radians(lng)),
-            n * math.cos(math.radians(lat)) * math.sin(math.radians(lng)), n * (1 - e2) * math.sin(math.radians(lat)))
+    return (
+        n * math.cos(math.radians(lat)) * math.cos(math.radians(lng)),
+        n * math.cos(math.radians(lat)) * math.sin(math.radians(lng)),
+        n * (1 - e2) * math.sin(math.radians(lat)),
+    )
 
 
 def mean_position(points) -> tuple[float, float]:
     """Returns the mean position of points."""
-    return degrees_of(tuple(sum(axis) / len(axis) for axis in zip(*(earth_centred(*point) for point in points))))
+    return degrees_of(
+        tuple(sum(axis) / len(axis) for axis in zip(*(earth_centred(*point) for point in points)))
+    )
 
 
 def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
@@ -167,6 +189,7 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
 
 def is_jump(fixes: list[dict], at: int, rules) -> bool:
     """Returns whether the accurate fix with this index is a jump."""
+
     def near(step):
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
@@ -175,11 +198,17 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
 
         Returns false if a fix is None, or if the fixes are more than an hour apart.
         """
-        return a is not None and b is not None and b["ms"] - a["ms"] <= GAP_MS and not is_impossible(a, b, rules)
+        return (
+            a is not None
+            and b is not None
+            and b["ms"] - a["ms"] <= GAP_MS
+            and not is_impossible(a, b, rules)
+        )
 
     def are_at_one_place(a, b):
         """Returns whether both fixes exist and are at the same place."""
         return a is not None and b is not None and straight_metres(a, b) <= rules.radius_m
+
     older, before, fix, after, later = (near(step) for step in (-2, -1, 0, 1, 2))
     if after is None:
         return False
@@ -193,13 +222,20 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         return True
     if before is None:
         return False
-    if not is_after_silence and leaves_too_fast and is_impossible(before, fix, rules) and not is_impossible(before, after, rules):
+    if (
+        not is_after_silence
+        and leaves_too_fast
+        and is_impossible(before, fix, rules)
+        and not is_impossible(before, after, rules)
+    ):
         return True
-    leg_to, leg_from, direct = straight_metres(before, fix), straight_metres(fix, after), straight_metres(before, after)
+    leg_to, leg_from = straight_metres(before, fix), straight_metres(fix, after)
+    direct = straight_metres(before, after)
     if min(leg_to, leg_from) <= JUMP_M:
         return False
     pace_before = speed_between(older, before) if older else 0
     pace_after = speed_between(after, later) if later else 0
+
     def pace_limit(first, third, fourth):
         """Returns the highest pace that the leg beyond the first neighbour may count as.
 
@@ -208,22 +244,36 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         if not third:
             return math.inf
         return max(speed_between(first, third), speed_between(third, fourth) if fourth else 0)
+
     calm_before = min(pace_before, pace_limit(before, near(-3), near(-4)))
     calm_after = min(pace_after, pace_limit(after, near(3), near(4)))
     pace_around = max(calm_before, calm_after, speed_between(before, after))
     is_detour = direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX
-    if is_detour and min(speed_between(before, fix), speed_between(fix, after)) > 1.5 * pace_around + 5:
+    slower_leg = min(speed_between(before, fix), speed_between(fix, after))
+    if is_detour and slower_leg > 1.5 * pace_around + 5:
         return True
     if direct > rules.radius_m:
         return False
     # The device itself reports that it stands, and the next fix is back at the same place.
-    stands = all(each.get("speed") is not None and each["speed"] < ZERO_SPEED_MPS for each in (before, fix, after))
+    stands = all(
+        each.get("speed") is not None and each["speed"] < ZERO_SPEED_MPS
+        for each in (before, fix, after)
+    )
     is_soon = fix["ms"] - before["ms"] <= ASLEEP_MS_MAX and after["ms"] - fix["ms"] <= ASLEEP_MS_MAX
-    if stands and is_soon and max(leg_to, leg_from) <= ZERO_SPEED_M and (are_at_one_place(older, before) or are_at_one_place(after, later)):
+    if (
+        stands
+        and is_soon
+        and max(leg_to, leg_from) <= ZERO_SPEED_M
+        and (are_at_one_place(older, before) or are_at_one_place(after, later))
+    ):
         return True
-    # This fix is the first after a silence. It is wrong if the next fix, soon after it, is where
-    # the silence began.
-    return is_after_silence and after["ms"] - fix["ms"] <= JUMP_MS_MAX and speed_between(fix, after) > 1.5 * pace_after + 5
+    # The first fix after a silence is wrong if the next fix comes soon, and is where the silence
+    # began.
+    return (
+        is_after_silence
+        and after["ms"] - fix["ms"] <= JUMP_MS_MAX
+        and speed_between(fix, after) > 1.5 * pace_after + 5
+    )
 
 
 def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
@@ -243,8 +293,11 @@ def is_false_speed(before, fix, after) -> bool:
     speed = round(fix["speed"] * 100) / 100
     times = [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
     nearest = min(speed**2 / (2 * BRAKE_MPS2), speed * min(times) / 4)
-    return max(times) <= FALSE_SPEED_S and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed \
+    return (
+        max(times) <= FALSE_SPEED_S
+        and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed
         and max(straight_metres(before, fix), straight_metres(fix, after)) < nearest
+    )
 
 
 def samples_of_a_day(fixes: list[dict], day: int) -> tuple[list[int], list[int]]:
@@ -254,10 +307,16 @@ def samples_of_a_day(fixes: list[dict], day: int) -> tuple[list[int], list[int]]
     """
     today = [index for index, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
     intervals = [fixes[index]["ms"] // SAMPLING_MS for index in today]
-    return today, [index for index, before, interval in zip(today, [None, *intervals], intervals) if interval != before]
+    return today, [
+        index
+        for index, before, interval in zip(today, [None, *intervals], intervals)
+        if interval != before
+    ]
 
 
-def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
+def stops_of_a_day(
+    fixes: list[dict], day: int, rules=RULES
+) -> list[tuple[int, int, tuple[float, float, float]]]:
     """Returns the stops of the UTC day.
 
     Each has the indices of its first and last fix, and its place in earth-centred coordinates.
@@ -282,7 +341,12 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         return not 0 < at < len(fixes) or fixes[at]["ms"] - fixes[at - 1]["ms"] > GAP_MS
 
     def is_parking(at):
-        return is_silence(at) and at - 1 in today and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
+        return (
+            is_silence(at)
+            and at - 1 in today
+            and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
+        )
+
     # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the
     # device reported speed 0 where the run begins, but was too far away to be believed.
     runs: list[list[int]] = []
@@ -294,7 +358,11 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
             if follows_pause:
                 is_near = straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
                 radius = rules.trip_m + (rules.radius_m if is_near else 0)
-            stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
+            stands = (
+                is_still(at)
+                and is_still(before)
+                and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
+            )
             away = math.dist(axes[runs[-1][0]], axes[at])
             if away <= radius or stands and not is_doubted[-1] and away <= ZERO_SPEED_M:
                 runs[-1].append(at)
@@ -313,7 +381,8 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         moved = 0
         for number in range(index_of[after] + 1, index_of[until]):
             begin, end = samples[max(number - 1, 0)], samples[min(number + 2, len(samples) - 1)]
-            speed = math.dist(axes[begin], axes[end]) / max(fixes[end]["ms"] - fixes[begin]["ms"], 1) * 1000
+            legs_ms = max(fixes[end]["ms"] - fixes[begin]["ms"], 1)
+            speed = math.dist(axes[begin], axes[end]) / legs_ms * 1000
             leg_ms = fixes[samples[number]]["ms"] - fixes[samples[number - 1]]["ms"]
             moved += leg_ms if speed >= MOVING_MPS and leg_ms <= GAP_MS else 0
         return moved
@@ -326,13 +395,19 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
 
         These are the last stay and, if it is too short for a stop, the last stop.
         """
-        return stays[-1:] + ([] if not stays or is_stop(stays[-1]) else [each for each in stays if is_stop(each)][-1:])
+        if not stays or is_stop(stays[-1]):
+            return stays[-1:]
+        return stays[-1:] + [each for each in stays if is_stop(each)][-1:]
 
     def belong_together(former, stay):
         long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
-        return (math.dist(former["place"], stay["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
-                and stay["began"] - former["ended"] <= (rules.trip_s if any(long) else rules.spike_s) * 1000
-                and moving_ms(former["last_sample"], stay["first"]) < MOVING_MS)
+        distance_max = rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2)
+        absence_max_s = rules.trip_s if any(long) else rules.spike_s
+        return (
+            math.dist(former["place"], stay["place"]) <= distance_max
+            and stay["began"] - former["ended"] <= absence_max_s * 1000
+            and moving_ms(former["last_sample"], stay["first"]) < MOVING_MS
+        )
 
     # A stay is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
@@ -343,16 +418,32 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         last = next_at - 1 if ends_silent else run[-1]
         precedes_parking = ends_silent and next_at in today and is_parking(next_at)
         fills_time_between_silences = ends_silent and is_silence(next_at)
-        is_kept = precedes_parking or is_silence(run[0]) and (is_parking(run[0]) or fills_time_between_silences)
+        is_kept = (
+            precedes_parking
+            or is_silence(run[0])
+            and (is_parking(run[0]) or fills_time_between_silences)
+        )
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
-        stay = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
-               "last_sample": run[-1], "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
+        stay = {
+            "first": run[0],
+            "last": last,
+            "began": began,
+            "ended": fixes[run[-1]]["ms"],
+            "is_kept": is_kept,
+            "last_sample": run[-1],
+            "place": tuple(sum(axis) / len(axis) for axis in zip(*early)),
+        }
         former = next((each for each in formers(stays) if belong_together(each, stay)), None)
         if former:
             del stays[stays.index(former) + 1:]
-            former.update(last_sample=run[-1], last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
+            former.update(
+                last_sample=run[-1],
+                last=stay["last"],
+                ended=stay["ended"],
+                is_kept=former["is_kept"] or is_kept,
+            )
         else:
             stays.append(stay)
     return [(stay["first"], stay["last"], stay["place"]) for stay in stays if is_stop(stay)]
@@ -405,9 +496,11 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         if b["ms"] - a["ms"] > GAP_MS or is_impossible(a, b, rules):
             return "gap"
         if a["ms"] < midnight:
-            around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000] + [a]
-            return "night stop" if all(straight_metres(fix, b) <= rules.radius_m for fix in around) else "night trip"
+            around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000]
+            stands = all(straight_metres(fix, b) <= rules.radius_m for fix in [*around, a])
+            return "night stop" if stands else "night trip"
         return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
+
     kinds = [kind_of(at) for at in range(len(fixes) + 1)]
     axes = [earth_centred(fix["lat"], fix["lng"]) for fix in fixes]
     # Points of the route, each with the indices of its fixes.
@@ -415,33 +508,56 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
     for at in range(len(fixes)):
         is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
         before = points[-1][0][-1] if points else None
-        if not is_alone and before is not None and kinds[before] == "trip" and before not in stop_of and kinds[before + 1] == "trip" \
-                and slot_of[before] == slot_of[at]:
+        if (
+            not is_alone
+            and before is not None
+            and kinds[before] == "trip"
+            and before not in stop_of
+            and kinds[before + 1] == "trip"
+            and slot_of[before] == slot_of[at]
+        ):
             points[-1][0].append(at)
         else:
             points.append(([at], None))
-    places = [stop_of[members[0]][2] if members[0] in stop_of else tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
-              for members, _ in points]
+
+    def place_of(members):
+        """Returns the place of the stop, or the mean position of the fixes with these indices."""
+        if members[0] in stop_of:
+            return stop_of[members[0]][2]
+        return tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
+
+    places = [place_of(members) for members, _ in points]
     found = []
     for number in range(1, len(points)):
         members = points[number][0]
         a, b = fixes[members[0] - 1], fixes[members[-1]]
         kind = kinds[members[0]]
-        leg = {"a": a, "b": b, "metres": 0.0, "untracked": 0.0, "place": None, "kind": kind.split()[-1], "fixes": [fixes[at] for at in members]}
+        leg = {
+            "a": a,
+            "b": b,
+            "metres": 0.0,
+            "untracked": 0.0,
+            "place": None,
+            "kind": kind.split()[-1],
+            "fixes": [fixes[at] for at in members],
+        }
         raw = metres(a["lat"], a["lng"], b["lat"], b["lng"])
         if kind == "gap":
             leg["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= SILENCE_DAYS_MAX
-            if b["ms"] - a["ms"] > GAP_MS and straight_metres(a, b) <= rules.trip_m and leg["is_known"]:
+            is_silence = b["ms"] - a["ms"] > GAP_MS
+            if is_silence and straight_metres(a, b) <= rules.trip_m and leg["is_known"]:
                 leg["kind"], leg["place"], leg["is_silent"] = "stop", (a["lat"], a["lng"]), True
             else:
                 leg["untracked"] = raw
         elif kind == "night trip":
             leg["metres"] = raw
         elif kind == "night stop":
-            leg["place"] = degrees_of(stop_of[members[0]][2]) if members[0] in stop_of else (b["lat"], b["lng"])
+            is_in_stop = members[0] in stop_of
+            leg["place"] = degrees_of(places[number]) if is_in_stop else (b["lat"], b["lng"])
         elif kind == "stop":
             leg["place"] = degrees_of(places[number])
         else:
+
             def step(which):
                 """Returns the vector and the time of the leg to the point with this number.
 
@@ -450,9 +566,12 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
                 if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
                     return None
                 since, until = (fixes[points[each][0][-1]]["ms"] for each in (which - 1, which))
-                return tuple(end - start for start, end in zip(places[which - 1], places[which])), until - since
+                vector = tuple(end - start for start, end in zip(places[which - 1], places[which]))
+                return vector, until - since
+
+            begin, end = degrees_of(places[number - 1]), degrees_of(places[number])
             factor = bend(step(number - 1), step(number), step(number + 1), places[number])
-            leg["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * factor
+            leg["metres"] = metres(*begin, *end) * factor
         found.append(leg)
     return found
 
@@ -465,8 +584,11 @@ def bend(before, leg, after, up) -> float:
     """
     if before is None or after is None or math.hypot(*leg[0]) < CORNER_LEG_M:
         return 1.0
-    # The fix at this end was sent because the vehicle turned, so no turn is between the fixes.
-    if any(math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * leg[1] for vector, ms in (before, after)):
+    # A fix at an end of the leg was sent because the vehicle turned, so the leg itself has no turn.
+    if any(
+        math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * leg[1]
+        for vector, ms in (before, after)
+    ):
         return 1.0
     turns = []
     for u, v in ((before[0], leg[0]), (leg[0], after[0])):
@@ -484,8 +606,10 @@ def bend(before, leg, after, up) -> float:
 
 
 def degrees_of(axes) -> tuple[float, float]:
+    """Returns the latitude and longitude of earth-centred coordinates."""
     x, y, z = axes
-    return math.degrees(math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))), math.degrees(math.atan2(y, x))
+    lat = math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))
+    return math.degrees(lat), math.degrees(math.atan2(y, x))
 
 
 def runs(route):
@@ -513,14 +637,29 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
         for run in runs(legs(track)):
             began, ended = run[0]["a"]["ms"], run[-1]["b"]["ms"]
             if ended > since and began < until:
-                speeds = [fix["true_speed"] for leg in run for fix in leg["fixes"] if fix["true_speed"] is not None]
+                speeds = [
+                    fix["true_speed"]
+                    for leg in run
+                    for fix in leg["fixes"]
+                    if fix["true_speed"] is not None
+                ]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
                 # A stop across midnight has a place on each day, and one at midnight.
                 stops = [leg["place"] for leg in run if leg["place"]]
-                found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(leg["fixes"]) for leg in run),
-                              "metres": sum(leg["metres"] for leg in run), "untracked_m": sum(leg["untracked"] for leg in run),
-                              "speed_max": max(speeds, default=None),
-                              "from": stops or ends[:1], "to": stops or ends[1:]})
+                found.append(
+                    {
+                        "driver_id": driver,
+                        "kind": run[0]["kind"],
+                        "began": began,
+                        "ended": ended,
+                        "fixes": sum(len(leg["fixes"]) for leg in run),
+                        "metres": sum(leg["metres"] for leg in run),
+                        "untracked_m": sum(leg["untracked"] for leg in run),
+                        "speed_max": max(speeds, default=None),
+                        "from": stops or ends[:1],
+                        "to": stops or ends[1:],
+                    }
+                )
     return found
 
 
@@ -547,6 +686,8 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
     The days are those from since_day up to, but not including, until_day.
     """
     zone, found = ZoneInfo(tz), {}
+    sums = ("metres", "untracked_m", "moving_s", "standing_s", "silent_s")
+    names = ("fixes", *sums, "trips", "stops")
 
     def day_of(ms):
         return datetime.fromtimestamp(ms / 1000, zone).date()
@@ -556,8 +697,8 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
         return round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
 
     def row_of(day):
-        return found.setdefault((driver, day.isoformat()), dict.fromkeys(
-            ("fixes", "metres", "untracked_m", "moving_s", "standing_s", "silent_s", "trips", "stops"), 0))
+        return found.setdefault((driver, day.isoformat()), dict.fromkeys(names, 0))
+
     for driver, track in by_driver(fixes).items():
         for fix in track:
             row_of(day_of(fix["ms"]))["fixes"] += 1
@@ -566,11 +707,18 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
                 row_of(day_of(run[0]["a"]["ms"]))[run[0]["kind"] + "s"] += 1
             for leg in run:
                 row_of(day_of(leg["b"]["ms"]))["untracked_m"] += leg["untracked"]
-                for at, share, seconds in pieces(leg, next_midnight) if leg["kind"] != "gap" else []:
-                    row_of(day_of(at))["metres"] += leg["metres"] * share
-                    row_of(day_of(at))["moving_s" if leg["kind"] == "trip" else "standing_s"] += seconds
-                    row_of(day_of(at))["silent_s"] += seconds if leg.get("is_silent") else 0
-    return {key: day for key, day in found.items() if since_day.isoformat() <= key[1] < until_day.isoformat()}
+                duration = "moving_s" if leg["kind"] == "trip" else "standing_s"
+                is_gap = leg["kind"] == "gap"
+                for at, share, seconds in [] if is_gap else pieces(leg, next_midnight):
+                    row = row_of(day_of(at))
+                    row["metres"] += leg["metres"] * share
+                    row[duration] += seconds
+                    row["silent_s"] += seconds if leg.get("is_silent") else 0
+    return {
+        key: day
+        for key, day in found.items()
+        if since_day.isoformat() <= key[1] < until_day.isoformat()
+    }
 
 
 def quarters(fixes) -> dict[tuple[str, int], dict]:
@@ -581,12 +729,22 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
     names = ("fixes", "distance_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
     found: dict[tuple[str, int], dict] = {}
     for driver, track in by_driver(fixes).items():
+
         def quarter_of(ms):
-            return found.setdefault((driver, ms // QUARTER_MS * 900), {**dict.fromkeys(names, 0), "speed_max": None})
+            empty = {**dict.fromkeys(names, 0), "speed_max": None}
+            return found.setdefault((driver, ms // QUARTER_MS * 900), empty)
+
+        def next_quarter(ms):
+            return ms // QUARTER_MS * QUARTER_MS + QUARTER_MS
+
         for before, fix in zip([None, *track], track):
             quarter = quarter_of(fix["ms"])
             quarter["fixes"] += 1
-            if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
+            if (
+                before
+                and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - MARGIN_MS
+                and 0 < before.get("seq", 0) < fix.get("seq", 0)
+            ):
                 quarter["missing"] += fix["seq"] - before["seq"] - 1
         for fix in kept_fixes(track):
             if fix["true_speed"] is not None:
@@ -594,8 +752,6 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
                 quarter["speed_sum"] += fix["true_speed"]
                 quarter["speed_count"] += 1
                 quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["true_speed"])
-        def next_quarter(ms):
-            return ms // QUARTER_MS * QUARTER_MS + QUARTER_MS
         for leg in legs(track):
             is_counted = leg["kind"] != "gap" and not leg.get("is_silent")
             for at, share, seconds in pieces(leg, next_quarter) if is_counted else []:
@@ -612,11 +768,20 @@ def silences(fixes, seconds, since, until, now) -> list[dict]:
     follows within these twelve hours. `since`, `until` and `now` are in epoch milliseconds.
     """
     found = []
-    for driver, track in by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS).items():
+    tracks = by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS)
+    for driver, track in tracks.items():
         for fix, following in zip(track, [*track[1:], None]):
             ended = following and following["ms"]
             duration_s = ((ended or min(until, now)) - fix["ms"]) / 1000
             if duration_s > seconds and fix["ms"] < until and (ended is None or ended > since):
                 distance_m = following and fix_distance(fix, following)
-                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": duration_s, "metres": distance_m})
+                found.append(
+                    {
+                        "driver_id": driver,
+                        "began": fix["ms"],
+                        "ended": ended,
+                        "seconds": duration_s,
+                        "metres": distance_m,
+                    }
+                )
     return found

@@ -171,7 +171,9 @@ def build(job: Job, *targets: str) -> list[Test]:
 
 
 def is_named(*names: str) -> Callable[[dict], bool]:
-    return lambda executable: executable["target"]["name"] in names and executable["target"]["kind"] == ["test"]
+    return lambda executable: executable["target"]["name"] in names and executable["target"][
+        "kind"
+    ] == ["test"]
 
 
 def is_unit_test(executable: dict) -> bool:
@@ -194,7 +196,10 @@ def single_result(run: Callable[[Job], object]) -> Callable[[Job], list[Test]]:
 def browser(job: Job, *options: str) -> list[Test]:
     report = job.folder / "junit.xml"
     npm = (REPOSITORY / "lab/local/npm", "--prefix", "map/page", "run")
-    variables = {"PLAYWRIGHT_JUNIT_OUTPUT_FILE": str(report), "PLAYWRIGHT_JUNIT_OUTPUT_NAME": str(report)}
+    variables = {
+        "PLAYWRIGHT_JUNIT_OUTPUT_FILE": str(report),
+        "PLAYWRIGHT_JUNIT_OUTPUT_NAME": str(report),
+    }
     job.call(*npm, "browser", "--", *options, "--reporter=list,junit", **variables)
     return verdicts.junit(report)
 
@@ -207,7 +212,9 @@ def file_of(test: Test) -> str:
 def page_unit(job: Job) -> list[Test]:
     report = job.folder / "junit.xml"
     npm = (REPOSITORY / "lab/local/npm", "--prefix", "map/page", "run")
-    job.call(*npm, "unit", "--", "--reporter=default", "--reporter=junit", f"--outputFile.junit={report}")
+    job.call(
+        *npm, "unit", "--", "--reporter=default", "--reporter=junit", f"--outputFile.junit={report}"
+    )
     return verdicts.junit(report)
 
 
@@ -223,7 +230,10 @@ def fuzz_lock(job: Job) -> None:
 
 
 def real(job: Job) -> list[Test]:
-    variables = {"RUST_TEST_THREADS": str(REAL_AT_ONCE), "CLICKHOUSE_MEMORY_BYTES_MAX": str(ENGINE_BYTES_MAX)}
+    variables = {
+        "RUST_TEST_THREADS": str(REAL_AT_ONCE),
+        "CLICKHOUSE_MEMORY_BYTES_MAX": str(ENGINE_BYTES_MAX),
+    }
     return job.libtest(is_named("real"), **variables)
 
 
@@ -247,29 +257,83 @@ PAGE_FIRST = ("page",) if (REPOSITORY / "map/page/dist").exists() else ()
 # Steps start in this order, once the steps that they need have passed. Of the steps that need
 # `build`, the longest are listed first.
 STEPS = [
-    Step("fmt", single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")), commands=("quick", "check")),
+    Step(
+        "fmt",
+        single_result(lambda job: job.call("cargo", "fmt", "--all", "--check")),
+        commands=("quick", "check"),
+    ),
     # fuzz/ is a separate workspace that no other step builds: a changed dependency of milepost can
     # make the lock file of fuzz/ stale.
     Step("fuzz-lock", single_result(fuzz_lock), commands=("quick", "check")),
-    Step("figures", single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")), commands=("check",)),
-    Step("story", single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")), commands=("check",)),
-    Step("build-quick", lambda job: build(job, "--lib", "--test", "pure"), needs=PAGE_FIRST, commands=("quick",)),
-    Step("pure-quick", lambda job: job.libtest(lambda executable: True, **TENTH), needs=("build-quick",), commands=("quick",)),
-    Step("clippy", single_result(lambda job: job.cargo("clippy", "--all-targets", "--", "-D", "warnings")), needs=PAGE_FIRST, commands=("quick", "check")),
-    Step("licences", single_result(lambda job: job.call(sys.executable, "tests/run/licences.py")), commands=("check",)),
+    Step(
+        "figures",
+        single_result(lambda job: job.call(sys.executable, "docs/figures/draw.py", "--check")),
+        commands=("check",),
+    ),
+    Step(
+        "story",
+        single_result(lambda job: job.call(sys.executable, "lab/story/docs.py", "--check")),
+        commands=("check",),
+    ),
+    Step(
+        "build-quick",
+        lambda job: build(job, "--lib", "--test", "pure"),
+        needs=PAGE_FIRST,
+        commands=("quick",),
+    ),
+    Step(
+        "pure-quick",
+        lambda job: job.libtest(lambda executable: True, **TENTH),
+        needs=("build-quick",),
+        commands=("quick",),
+    ),
+    Step(
+        "clippy",
+        single_result(lambda job: job.cargo("clippy", "--all-targets", "--", "-D", "warnings")),
+        needs=PAGE_FIRST,
+        commands=("quick", "check"),
+    ),
+    Step(
+        "licences",
+        single_result(lambda job: job.call(sys.executable, "tests/run/licences.py")),
+        commands=("check",),
+    ),
     # Compiles while `setup` and `page` run: only one crate needs the page.
     Step("compile", single_result(lambda job: job.cargo("test", "--no-run")), needs=PAGE_FIRST),
     Step("setup", setup),
-    Step("page", single_result(lambda job: job.call("make", "page")), needs=("setup",), commands=ALL),
+    Step(
+        "page", single_result(lambda job: job.call("make", "page")), needs=("setup",), commands=ALL
+    ),
     Step("build", build, needs=("compile", "page")),
-    Step("front", lambda job: job.pytest("lab/local", "tests/run"), needs=("setup",), repeat=Job.pytest_again),
+    Step(
+        "front",
+        lambda job: job.pytest("lab/local", "tests/run"),
+        needs=("setup",),
+        repeat=Job.pytest_again,
+    ),
     Step("page-unit", page_unit, needs=("page",), commands=ALL),
     Step("manifests", manifests, needs=("setup",), commands=("check",)),
     Step("real", real, needs=("build",), repeat=Job.libtest_again),
-    Step("answers", lambda job: job.pytest("tests/answers"), needs=("build",), repeat=Job.pytest_again),
+    Step(
+        "answers",
+        lambda job: job.pytest("tests/answers"),
+        needs=("build",),
+        repeat=Job.pytest_again,
+    ),
     # The tests of a file may build on each other: the whole file is repeated.
-    Step("browser", browser, needs=("build", "page"), repeat=lambda job, test: browser(job, file_of(test)), repeated=file_of),
-    Step("faults", faults, needs=("build",), repeat=lambda job, test: faults(job, "--only", test.name)),
+    Step(
+        "browser",
+        browser,
+        needs=("build", "page"),
+        repeat=lambda job, test: browser(job, file_of(test)),
+        repeated=file_of,
+    ),
+    Step(
+        "faults",
+        faults,
+        needs=("build",),
+        repeat=lambda job, test: faults(job, "--only", test.name),
+    ),
     Step("pure", lambda job: job.libtest(is_named("pure")), needs=("build",)),
     Step("unit", lambda job: job.libtest(is_unit_test), needs=("build",), repeat=Job.libtest_again),
 ]
@@ -295,9 +359,15 @@ class Run:
                     if any(job is not None and job.seconds and not job.passed for job in needs):
                         waiting.remove(step)
                         # The folder of the whole run marks a step that did not run.
-                        self.jobs[step.name] = Job(step.name, self.folder, [], passed=False, seconds=0.001)
-                        print(f"  NOT RUN  {step.name}: it needs {', '.join(step.needs)}", flush=True)
-                    elif self.running < STEPS_AT_ONCE and all(job is not None and job.seconds for job in needs):
+                        self.jobs[step.name] = Job(
+                            step.name, self.folder, [], passed=False, seconds=0.001
+                        )
+                        print(
+                            f"  NOT RUN  {step.name}: it needs {', '.join(step.needs)}", flush=True
+                        )
+                    elif self.running < STEPS_AT_ONCE and all(
+                        job is not None and job.seconds for job in needs
+                    ):
                         waiting.remove(step)
                         self.begin(step)
                 self.changed.wait(1)
@@ -323,8 +393,16 @@ class Run:
                 shutil.rmtree(job.folder / "tmp", ignore_errors=True)
             self.running -= 1
             self.changed.notify()
-        result = f"{len(tests) - len(failed)} of {len(tests)}" if tests else "done" if job.passed else "ended with an error"
-        print(f"  {'ok      ' if job.passed else 'FAILED  '} {step.name}: {result}, {job.seconds:.0f} s", flush=True)
+        result = (
+            f"{len(tests) - len(failed)} of {len(tests)}"
+            if tests
+            else "done" if job.passed else "ended with an error"
+        )
+        print(
+            f"  {'ok      ' if job.passed else 'FAILED  '} {step.name}: {result}, "
+            f"{job.seconds:.0f} s",
+            flush=True,
+        )
 
     def repeat_failures_alone(self) -> None:
         """Repeats the failed tests of real processes, one at a time.
@@ -333,7 +411,9 @@ class Run:
         """
         steps = {step.name: step for step in self.steps if step.repeat}
         repetitions: dict[tuple[str, str], tuple[bool, list[Test]]] = {}
-        failed = [(job, test) for job in self.jobs.values() for test in job.tests if not test.passed]
+        failed = [
+            (job, test) for job in self.jobs.values() for test in job.tests if not test.passed
+        ]
         if IS_STRICT or len(failed) > ALONE_MAX:
             return
         for job, test in (pair for pair in failed if pair[0].name in steps):
@@ -344,9 +424,15 @@ class Run:
                 folder.mkdir()
                 alone = Job(f"{job.name} alone", folder, self.executables)
                 repeated = step.repeat(alone, test)
-                repetitions[key] = alone.passed and bool(repeated) and all(each.passed for each in repeated), repeated
+                repetitions[key] = (
+                    alone.passed and bool(repeated) and all(each.passed for each in repeated),
+                    repeated,
+                )
             passed, repeated = repetitions[key]
-            print(f"  {'passed ' if passed else 'FAILED '}  {job.name}, alone: {test.name}", flush=True)
+            print(
+                f"  {'passed ' if passed else 'FAILED '}  {job.name}, alone: {test.name}",
+                flush=True,
+            )
             if passed:
                 self.passed_alone.append((job, test))
                 same_name = (each for each in repeated if each.name == test.name)
@@ -370,11 +456,16 @@ class Run:
                 print(f"\nFAILED {job.name}  {test.name}\n{indented_end(test.output)}")
             if not job.passed and job.folder != self.folder:
                 if not failed:
-                    print(f"\nFAILED {job.name}\n{indented_end(job.log.read_text(errors='replace'))}")
+                    print(
+                        f"\nFAILED {job.name}\n{indented_end(job.log.read_text(errors='replace'))}"
+                    )
                 print(f"kept: {job.log}, and the files of its servers in {job.folder / 'tmp'}")
         # A step counts as one if it has no tests, and a failed step without a failed test counts as
         # one failure.
-        failed_count = sum(max(sum(not test.passed for test in job.tests), not job.passed) for job in self.jobs.values())
+        failed_count = sum(
+            max(sum(not test.passed for test in job.tests), not job.passed)
+            for job in self.jobs.values()
+        )
         passed_steps = sum(job.passed and not job.tests for job in self.jobs.values())
         return sum(test.passed for _, test in tests) + passed_steps, failed_count
 
@@ -394,7 +485,9 @@ def with_needs(names: set[str], steps: list[Step]) -> set[str]:
 
     Leaves out steps that are not in `steps`.
     """
-    needed = {need for step in steps if step.name in names for need in step.needs} & {step.name for step in steps}
+    needed = {need for step in steps if step.name in names for need in step.needs} & {
+        step.name for step in steps
+    }
     return names if needed <= names else with_needs(names | needed, steps)
 
 

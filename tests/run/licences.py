@@ -20,7 +20,9 @@ def is_allowed(expression: str, allowed: set[str]) -> bool:
     joined = re.sub(r"\s+WITH\s+", "+WITH+", expression.replace("/", " OR "))
     tokens = re.findall(r"\(|\)|[^\s()]+", joined)
     operators = {"(": "(", ")": ")", "OR": "or", "AND": "and"}
-    words = (operators.get(token, str(token.replace("+WITH+", " WITH ") in allowed)) for token in tokens)
+    words = (
+        operators.get(token, str(token.replace("+WITH+", " WITH ") in allowed)) for token in tokens
+    )
     return bool(tokens) and eval(" ".join(words), {"__builtins__": {}})
 
 
@@ -34,7 +36,9 @@ def violations(rules: dict, metadata: dict) -> list[str]:
         if package["name"] in banned:
             found.append(f"{name}: {banned[package['name']]}")
         if source is None:  # a package of this workspace
-            unbounded = [each for each in package["dependencies"] if each["req"] == "*" and each["source"]]
+            unbounded = [
+                each for each in package["dependencies"] if each["req"] == "*" and each["source"]
+            ]
             found += [f"{name}: depends on any version of {each['name']}" for each in unbounded]
             continue
         if source != REGISTRY:

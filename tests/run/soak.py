@@ -33,7 +33,9 @@ def models(job: Job, seed: int) -> str | None:
         folder = Path(executable["manifest_path"]).parent
         variables = {"PROPTEST_RNG_SEED": str(seed), "CASES_PERCENT": str(CASES_PERCENT)}
         options = ("-Zunstable-options", "--format=json", "--report-time")
-        output = job.call(executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **variables)
+        output = job.call(
+            executable["executable"], *options, cwd=folder, RUSTC_BOOTSTRAP="1", **variables
+        )
         failed = [test for test in verdicts.libtest(output) if not test.passed]
         if failed or not job.passed:
             names = " ".join(test.name for test in failed)
@@ -47,21 +49,37 @@ def fuzzer(job: Job, seed: int, seconds_left: float) -> str | None:
     """Runs one fuzzer, which the seed selects, for at least 5 s."""
     target = FUZZERS[seed % len(FUZZERS)]
     seconds = max(5, int(min(FUZZ_SECONDS, seconds_left)))
-    output = job.call("fuzz/run", "-runs=1000000000", target, "--", f"-max_total_time={seconds}", f"-seed={seed % 2**31 + 1}")
+    output = job.call(
+        "fuzz/run",
+        "-runs=1000000000",
+        target,
+        "--",
+        f"-max_total_time={seconds}",
+        f"-seed={seed % 2**31 + 1}",
+    )
     if job.passed:
         return None
     inputs = [line.split()[-1] for line in output.splitlines() if "Test unit written to" in line]
-    return f"cd fuzz && target/*/release/{target} {' '.join(inputs)}\n" + "\n".join(output.splitlines()[-30:])
+    end = "\n".join(output.splitlines()[-30:])
+    return f"cd fuzz && target/*/release/{target} {' '.join(inputs)}\n{end}"
 
 
 def fault(job: Job, seed: int, rows: list[str]) -> str | None:
     """Runs one row of `lab faults`, which the seed selects."""
     row = rows[seed % len(rows)]
     lab, seed = REPOSITORY / "target/debug/lab", seed % 1_000_000
-    binaries = ("--milepost", "target/debug/milepost", "--strict-broker", "target/debug/strict-broker")
+    binaries = (
+        "--milepost",
+        "target/debug/milepost",
+        "--strict-broker",
+        "target/debug/strict-broker",
+    )
     arguments = (*binaries, "--only", row, "--seed", str(seed))
     output = job.call(lab, "faults", *arguments)
-    return None if job.passed else f"target/debug/lab faults {' '.join(arguments)}\n" + "\n".join(output.splitlines()[-20:])
+    if job.passed:
+        return None
+    end = "\n".join(output.splitlines()[-20:])
+    return f"target/debug/lab faults {' '.join(arguments)}\n{end}"
 
 
 def main(arguments: list[str]) -> int:
@@ -98,7 +116,10 @@ def main(arguments: list[str]) -> int:
             repeat = check(job)
             finished += 1
             result = "passed" if repeat is None else "FAILED"
-            print(f"round {rounds}, seed {seed}: {name} {result}, {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"round {rounds}, seed {seed}: {name} {result}, {time.monotonic() - began:.0f} s",
+                flush=True,
+            )
             if repeat is not None:
                 failures += 1
                 print(f"repeat: {repeat}\nkept: {files}", flush=True)

@@ -27,9 +27,15 @@ def libtest(log: str) -> list[Test]:
             event = json.loads(line)
         except ValueError:
             continue
-        if isinstance(event, dict) and event.get("type") == "test" and event["event"] in ("ok", "failed"):
+        if (
+            isinstance(event, dict)
+            and event.get("type") == "test"
+            and event["event"] in ("ok", "failed")
+        ):
             passed = event["event"] == "ok"
-            found.append(Test(event["name"], event.get("exec_time", 0.0), passed, event.get("stdout", "")))
+            found.append(
+                Test(event["name"], event.get("exec_time", 0.0), passed, event.get("stdout", ""))
+            )
     return found
 
 
@@ -43,7 +49,11 @@ def junit(path: Path) -> list[Test]:
     found = []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         failures = [case.find(kind) for kind in ("failure", "error")]
-        output = "".join((part.get("message") or "") + "\n" + (part.text or "") for part in failures if part is not None)
+        output = "".join(
+            (part.get("message") or "") + "\n" + (part.text or "")
+            for part in failures
+            if part is not None
+        )
         if case.find("skipped") is None:
             name = f"{case.get('classname', '')}::{case.get('name', '')}"
             found.append(Test(name, float(case.get("time") or 0), not output, output))
@@ -59,5 +69,12 @@ def faults(log: str) -> list[Test]:
     found = []
     for row in ROW.finditer(log):
         held = re.search(r"holds, after (\d+) s", row[2])
-        found.append(Test(row[1], float(held[1]) if held else 0.0, held is not None, "" if held else row[2][:4000]))
+        found.append(
+            Test(
+                row[1],
+                float(held[1]) if held else 0.0,
+                held is not None,
+                "" if held else row[2][:4000],
+            )
+        )
     return found
