@@ -263,7 +263,8 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
         check(&source(""), format!("{{{members},\"ts\":{ts}}}"), &[expected]);
     }
     // The other numeric fields, each in a unit of its own.
-    let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
+    let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\n\
+                alt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
     let payload = format!(r#"{{"a":1,"o":2,"t":{ts},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
     check(&mapped(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
     // A unit after the number overrides the unit of the format.
@@ -345,8 +346,9 @@ fn messages_without_a_position_are_ignored_where_the_format_says_so() {
 #[test]
 fn configured_placeholder_values_are_read_as_unknown() {
     let ais = mapped(
-        "lat = '/LAT'\nlng = '/LON'\nts = '/T'\nts_unit = 's'\nspeed = '/SOG'\nspeed_unit = 'knots'\nheading = '/COG'\n\
-         unknown = ['speed=102.3', 'heading=360', 'lat=91', 'lng=181']",
+        "lat = '/LAT'\nlng = '/LON'\nts = '/T'\nts_unit = 's'\nspeed = '/SOG'\n\
+         speed_unit = 'knots'\nheading = '/COG'\nunknown = ['speed=102.3', 'heading=360', \
+         'lat=91', 'lng=181']",
     );
     let payload = |lat: &str, sog: &str, cog: &str| {
         format!(r#"{{"LAT":{lat},"LON":9.5,"T":{},"SOG":{sog},"COG":{cog}}}"#, NOW_S - 5)
@@ -650,18 +652,16 @@ fn rejected_time_states_its_value_and_the_remedy() {
     check(
         &own,
         at("1795525200"),
-        &[
-            "2026-11-24T13:00:00Z is 3600 s ahead of milepost's clock; decode.fix_future_max allows 300 s",
-        ],
+        &["2026-11-24T13:00:00Z is 3600 s ahead of milepost's clock; decode.fix_future_max \
+             allows 300 s"],
     );
     check(&own, at("45985.4"), &["a spreadsheet's number of days"]);
     check(&own, at("86400"), &["never set"]);
     check(
         &own,
         at("1176113700"),
-        &[
-            "2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week rollover",
-        ],
+        &["2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week \
+           rollover"],
     );
     let in_unit =
         |unit: &str| mapped(&format!("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '{unit}'"));
@@ -706,7 +706,8 @@ fn rejected_time_states_its_value_and_the_remedy() {
 fn driver_id_may_be_any_integer_or_string() {
     let toml = |keys: &str| {
         format!(
-            "[formats.f]\nlat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = 's'\n[[sources]]\ntopic = 'in'\ndriver = '/id'\nformat = 'f'\n{keys}"
+            "[formats.f]\nlat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = 's'\n[[sources]]\n\
+             topic = 'in'\ndriver = '/id'\nformat = 'f'\n{keys}"
         )
     };
     let id = |keys: &str, sent: &str| {
@@ -753,7 +754,8 @@ fn driver_id_may_be_any_integer_or_string() {
     ] {
         assert_eq!(id(keys, sent), expected);
     }
-    let toml = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\ndriver_other = 'hex'";
+    let toml = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\n\
+                driver_other = 'hex'";
     let payload =
         format!(r#"{{"_type":"location","tst":{NOW_S},"lat":"48.85","lon":"2.29","vel":"36"}}"#);
     let decoded = decode_on(toml, "owntracks/jo@example.org/phone", payload);

@@ -57,7 +57,8 @@ fn reject_detail_states_the_expected_value() {
         (
             r#"{"lat":1,"lng":2,"ts":"2026-01-31T08:00:00"}"#,
             format!(
-                "ts is \"2026-01-31T08:00:00\", {expected}; name its zone with `zone` of the source or `ts_zone` of the format"
+                "ts is \"2026-01-31T08:00:00\", {expected}; name its zone with `zone` of the \
+                 source or `ts_zone` of the format"
             ),
         ),
     ] {

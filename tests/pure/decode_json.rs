@@ -188,8 +188,8 @@ fn meaning(decoded: &Decoded) -> impl PartialEq + std::fmt::Debug {
     (decoded.positions.clone(), rejects, decoded.ignored.clone(), decoded.omissions)
 }
 
-/// Decodes a payload. Asserts that it is rejected as invalid JSON exactly if serde_json rejects it,
-/// and that escapes do not change the result.
+/// Decodes a payload. Asserts that the decoder rejects it as invalid JSON exactly if serde_json
+/// does, with two exceptions, and that escapes do not change the result.
 #[track_caller]
 fn check(format: Format, keeps_extra: bool, payload: impl AsRef<[u8]>) -> Decoded {
     let payload = payload.as_ref();

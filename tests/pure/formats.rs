@@ -47,8 +47,8 @@ impl Source {
         decoded
     }
 
-    /// Returns the fix of a payload. Asserts that the payload gives nothing else, and that every field
-    /// of the fix is usable.
+    /// Returns the fix of a payload. Asserts that the payload gives nothing else, and that every
+    /// field of the fix is usable.
     #[track_caller]
     fn good(&self, payload: &str) -> Position {
         let mut decoded = self.decode(payload);
@@ -166,7 +166,8 @@ fn owntracks_messages_are_read_by_their_type() {
 
 #[test]
 fn traccar_position_is_read_and_events_are_ignored() {
-    let toml = "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\nkeep = '*'";
+    let toml = "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\n\
+                keep = '*'";
     let source = Source::new(toml, "positions", 1_704_067_300);
     let fix = source.good(
         r#"{"position":{"id":1,"attributes":{"batteryLevel":80.5,"motion":true,"ip":null},"deviceId":3,"protocol":"osmand",
@@ -495,9 +496,10 @@ fn mapped_format_reads_the_configured_paths() {
         source.refused(r#"{"cmd":"loc","loc":{"lck":0,"time":1592486562}}"#, Reason::MissingField);
     assert!(detail.contains("/loc/lat"), "{detail}");
 
-    let toml = "[formats.acme]\npoints = '/data/track'\nlat = '/0'\nlng = '/1'\nts = '/2'\nts_unit = 'rfc3339'\n\
-                speed = '/3'\nspeed_unit = 'mph'\nalt = '/a~1b'\nalt_unit = 'ft'\nseq = '/4'\ndriver = '/id'\n\
-                [[sources]]\ntopic = 'in'\nformat = 'acme'";
+    let toml = "[formats.acme]\npoints = '/data/track'\nlat = '/0'\nlng = '/1'\nts = '/2'\n\
+                ts_unit = 'rfc3339'\nspeed = '/3'\nspeed_unit = 'mph'\nalt = '/a~1b'\n\
+                alt_unit = 'ft'\nseq = '/4'\ndriver = '/id'\n[[sources]]\ntopic = 'in'\n\
+                format = 'acme'";
     let source = Source::new(toml, "in", 1_767_225_700);
     let decoded = source.decode(
         r#"{"id":42,"data":{"track":[["1.5","-2",null,"10",3],[1,2,"2026-01-01T00:00:00Z",10],{"0":1,"1":2,"a/b":100},[1],5]}}"#,
@@ -658,7 +660,8 @@ proptest! {
 /// milepost can replay the point alone.
 #[test]
 fn rejected_point_of_an_array_keeps_its_driver() {
-    let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";
+    let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\n\
+                  points = '/p'\nlat = '/a'\nlng = '/o'";
     for (toml, payload) in [
         (
             "[[sources]]\ntopic = 'in'\nformat = 'traccar-client'\ndriver = '/device_id'",

@@ -109,8 +109,8 @@ const DEVICES: [Device; 9] = [
         list_brackets: ARRAY,
     },
     Device {
-        source: "format = 'acme'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/b'\nspeed = '/c/0'\nspeed_unit = 'km/h'\nts = '/d'\n\
-                 ts_unit = 's'",
+        source: "format = 'acme'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/b'\n\
+                 speed = '/c/0'\nspeed_unit = 'km/h'\nts = '/d'\nts_unit = 's'",
         fix: r#"{"a":<lat>,"b":<lng>,"c":[<speed>],"d":<time>}"#,
         time: Time::Seconds,
         speed_of_36: 1_000,

@@ -79,8 +79,8 @@ fn unhex(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 
-/// Asserts that a payload gives one reject with this reason, which keeps the payload as it was sent.
-/// Returns the reject's detail.
+/// Asserts that a payload gives one reject with this reason, and that the reject keeps the payload
+/// as it was sent. Returns the reject's detail.
 #[track_caller]
 fn check_refused(payload: &[u8], reason: Reason) -> String {
     let mut decoded = decode_on(TOPICS[0], payload);

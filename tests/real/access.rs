@@ -24,8 +24,9 @@ fn statements(sql: &str) -> Vec<String> {
 /// Returns the tables that have a column `driver_id`; views are left out.
 fn tables_with_drivers(engine: &Engine) -> Result<Vec<String>> {
     engine.server.create_tables("access")?;
-    let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' AND table IN \
-               (SELECT name FROM system.tables WHERE database = 'access' AND engine LIKE '%MergeTree') ORDER BY table";
+    let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' \
+               AND table IN (SELECT name FROM system.tables WHERE database = 'access' \
+               AND engine LIKE '%MergeTree') ORDER BY table";
     Ok(engine.server.query(sql)?.lines().map(str::to_owned).collect())
 }
 
@@ -106,7 +107,8 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     // The eraser may delete from each of these tables, except the list of erased drivers.
     for table in tables.iter().filter(|table| *table != "erased") {
         let grant = format!(
-            "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO milepost_eraser"
+            "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO \
+             milepost_eraser"
         );
         ensure!(rules.contains(&grant), "access.sql lacks {grant}");
     }

@@ -478,7 +478,10 @@ fn broker_that_closes_on_a_sys_subscription_does_not_fail_a_check() -> Result<()
 fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     let world = world("check_tables")?;
     // `check` does not judge the settings of a table that the operator created.
-    world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS SELECT driver_id, ts FROM {db}.positions")?;
+    world.query(
+        "CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS \
+         SELECT driver_id, ts FROM {db}.positions",
+    )?;
     for check_name in ["deduplication", "fsync"] {
         expect_finding(&world.settings, &[], check_name, "ok", "")?;
     }
@@ -490,7 +493,8 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     )?;
     expect_error(
         "deduplication",
-        "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
+        "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = \
+         10000",
     )?;
     world.query(
         "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 10000",

@@ -60,7 +60,8 @@ pub fn on_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Resu
                     .is_ok();
             if is_unreachable {
                 hosts.failed.fetch_add(1, Ordering::SeqCst);
-                let message = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 of 2 hosts.";
+                let message = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 \
+                               of 2 hosts.";
                 return Scripted::Answer(500, message.to_owned());
             }
             hosts.executed.fetch_add(1, Ordering::SeqCst);
@@ -175,7 +176,8 @@ fn sharded_settings(world: &World, inserts: &Inserts) -> Result<Settings> {
 /// Points a distributed table at the shards of another cluster.
 fn repoint(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
     let create = format!(
-        "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"
+        "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' \
+         AND name = '{table}' FORMAT TSVRaw"
     );
     let create = world.query(&create)?.replacen("CREATE TABLE", "CREATE OR REPLACE TABLE", 1);
     world
@@ -192,7 +194,8 @@ const PARAMETERISED_VIEWS: [&str; 12] = [
     "near(lat=0, lng=0, metres=20000000, driver='', from={f}, to={t}, tz='UTC')",
     "gaps(driver='', seconds=0, from={f}, to={t}, tz='UTC')",
     "speeding(driver='', speed=0, from={f}, to={t}, tz='UTC')",
-    "heatmap(driver='', south=-90, west=-180, north=90, east=180, letters=5, from={f}, to={t}, tz='UTC')",
+    "heatmap(driver='', south=-90, west=-180, north=90, east=180, letters=5, from={f}, to={t}, \
+     tz='UTC')",
     "in_box(south=-90, west=-180, north=90, east=180)",
     "heard_since(since={f}, tz='UTC')",
     "health(driver='', from={f}, to={t}, tz='UTC')",
@@ -334,7 +337,8 @@ fn new_views_read_the_history_of_both_shards() -> Result<()> {
         sharded_settings(&world, &Inserts::default())?.with("CLICKHOUSE__CLUSTER", "two");
     settings.migrate()?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts) SELECT toString(number % 3), now64(3) FROM numbers(300)",
+        "INSERT INTO {db}.positions (driver_id, ts) SELECT toString(number % 3), now64(3) \
+         FROM numbers(300)",
     )?;
     for table in ["last_positions_mv", "last_positions_state", "touched_mv", "touched"] {
         world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;

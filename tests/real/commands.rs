@@ -46,7 +46,8 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         // These rows arrive while the dropped objects are missing.
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, seq, speed_cms) \
-             SELECT toString(number % 3), now64(3), 1000 * {round} + number, 100 + {round} FROM numbers(300)"
+             SELECT toString(number % 3), now64(3), 1000 * {round} + number, 100 + {round} \
+             FROM numbers(300)"
         ))?;
         let newest = world
             .query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
@@ -60,8 +61,9 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         }
         // `touched` also has a row whose driver_id is the server's UUID.
         let count_uncounted_drivers = format!(
-            "SELECT count() FROM (SELECT driver_id FROM {{db}}.touched WHERE length(driver_id) = 1 GROUP BY driver_id \
-             HAVING sum(rows) < (SELECT count() / 3 FROM {{db}}.positions) OR max(speed_max) < 100 + {round})"
+            "SELECT count() FROM (SELECT driver_id FROM {{db}}.touched WHERE length(driver_id) = 1 \
+             GROUP BY driver_id HAVING sum(rows) < (SELECT count() / 3 FROM {{db}}.positions) \
+             OR max(speed_max) < 100 + {round})"
         );
         assert_eq!(world.query(&count_uncounted_drivers)?, "0", "{dropped:?}");
         for table in dropped {
@@ -85,15 +87,24 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
 fn retention_follows_the_configuration() -> Result<()> {
     let world = world("retention")?;
     let ttl = |table: &str| {
-        world.query(&format!("SELECT extract(engine_full, 'TTL (.*) SETTINGS') FROM system.tables WHERE database = '{{db}}' AND name = '{table}'"))
+        world.query(&format!(
+            "SELECT extract(engine_full, 'TTL (.*) SETTINGS') FROM system.tables \
+             WHERE database = '{{db}}' AND name = '{table}'"
+        ))
     };
     assert_eq!(ttl("positions")?, "toDateTime(ts) + toIntervalDay(400)");
     assert_eq!(
-        world.query("SELECT count() FROM system.mutations WHERE database = '{db}' AND command NOT LIKE '%MATERIALIZE INDEX%'")?,
+        world.query(
+            "SELECT count() FROM system.mutations WHERE database = '{db}' \
+             AND command NOT LIKE '%MATERIALIZE INDEX%'"
+        )?,
         "0",
         "the first migration must not change a retention"
     );
-    world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), \
+         ('d', now64(3))",
+    )?;
     let shorter = world.settings.clone().with("CLICKHOUSE__RETENTION__POSITIONS_DAYS", "50");
     let shorter = shorter
         .with("CLICKHOUSE__RETENTION__REJECTS_DAYS", "7")
@@ -134,7 +145,8 @@ fn milepost_can_migrate_and_run_on_the_bench_sink() -> Result<()> {
 fn migration_edited_after_it_was_applied_is_refused() -> Result<()> {
     let world = world("edited")?;
     world.query(
-        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (10, '010_positions', 'other')",
+        "INSERT INTO {db}.schema_migrations (version, name, checksum) \
+         VALUES (10, '010_positions', 'other')",
     )?;
     let settings = world.settings.clone().with("HTTP__LISTEN", "127.0.0.1:0");
     for command in ["migrate", "run"] {
@@ -149,7 +161,8 @@ fn migration_edited_after_it_was_applied_is_refused() -> Result<()> {
 fn record_of_a_removed_migration_changes_nothing() -> Result<()> {
     let world = world("former_migration")?;
     world.query(
-        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (303, '303_ask_speeding', 'any')",
+        "INSERT INTO {db}.schema_migrations (version, name, checksum) \
+         VALUES (303, '303_ask_speeding', 'any')",
     )?;
     world.settings.migrate()?;
     let (code, printed) = world.settings.call(&["check"])?;
@@ -158,8 +171,8 @@ fn record_of_a_removed_migration_changes_nothing() -> Result<()> {
         "{printed}"
     );
     // The view is that of the current file, although the record has a similar name.
-    let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 FROM system.tables \
-        WHERE database = '{db}_ask' AND name = 'speeding'";
+    let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 \
+                FROM system.tables WHERE database = '{db}_ask' AND name = 'speeding'";
     assert_eq!(world.query(view)?, "1");
     Ok(())
 }
@@ -228,12 +241,12 @@ fn created_tables_equal_migrated_tables() -> Result<()> {
     let structure = |database: &str| {
         world.query(&format!(
             "SELECT table, what FROM (SELECT table, toString((position, name, type, default_kind, \
-             default_expression, compression_codec, comment)) AS what FROM system.columns WHERE \
-             database = '{database}' UNION ALL SELECT table, toString((name, type_full, expr, \
-             granularity)) FROM system.data_skipping_indices WHERE database = '{database}' UNION ALL \
-             SELECT name, comment FROM system.tables WHERE database = '{database}') WHERE \
-             table IN (SELECT name FROM system.tables WHERE database = '{database}' AND engine LIKE \
-             '%MergeTree' AND name NOT LIKE '.inner%') ORDER BY ALL"
+             default_expression, compression_codec, comment)) AS what FROM system.columns \
+             WHERE database = '{database}' UNION ALL SELECT table, toString((name, type_full, \
+             expr, granularity)) FROM system.data_skipping_indices WHERE database = '{database}' \
+             UNION ALL SELECT name, comment FROM system.tables WHERE database = '{database}') \
+             WHERE table IN (SELECT name FROM system.tables WHERE database = '{database}' \
+             AND engine LIKE '%MergeTree' AND name NOT LIKE '.inner%') ORDER BY ALL"
         ))
     };
     let (new, migrated) = (structure("{db}_new")?, structure("{db}")?);
@@ -365,7 +378,8 @@ fn empty_variable_overrides_the_file_only_for_events_topic() -> Result<()> {
     let folder = lab_stack::folder()?;
     std::fs::write(
         folder.path().join("milepost.toml"),
-        "[spool]\ndir = \"/from/file\"\n[events]\ntopic = \"from/file\"\n[[sources]]\ntopic = \"own/+\"\n",
+        "[spool]\ndir = \"/from/file\"\n[events]\ntopic = \"from/file\"\n[[sources]]\n\
+         topic = \"own/+\"\n",
     )?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     let empty = settings
@@ -582,15 +596,19 @@ fn older_positions_move_to_the_configured_volume() -> Result<()> {
         code == 0 && !printed.contains("storage policy") && !printed.contains("retention (TTL)"),
         "a repeated migration must change nothing: {printed}"
     );
-    world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
-    let disks = "SELECT groupArray(disk_name) FROM (SELECT disk_name FROM system.parts WHERE database = '{db}' AND table = 'positions' \
-                 AND active ORDER BY partition_id)";
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), \
+         ('d', now64(3))",
+    )?;
+    let disks = "SELECT groupArray(disk_name) FROM (SELECT disk_name FROM system.parts \
+                 WHERE database = '{db}' AND table = 'positions' AND active ORDER BY partition_id)";
     world.wait_for(disks, "['cold','default']", SOON)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");
 
     let new = tiered.with("CLICKHOUSE__DATABASE", "tiered_new");
     new.migrate()?;
-    let policy = "SELECT storage_policy FROM system.tables WHERE database = 'tiered_new' AND name = 'positions'";
+    let policy = "SELECT storage_policy FROM system.tables WHERE database = 'tiered_new' \
+                  AND name = 'positions'";
     assert_eq!(world.query(policy)?, "tiered");
     Ok(())
 }

@@ -25,7 +25,8 @@ const COMMENTED_BY_0_1_0: [&str; 14] = [
 fn comments(world: &World) -> Result<String> {
     world.query(
         "SELECT * FROM (SELECT table, name, comment FROM system.columns WHERE database = '{db}' \
-         UNION ALL SELECT name, '', comment FROM system.tables WHERE database = '{db}') ORDER BY ALL",
+         UNION ALL SELECT name, '', comment FROM system.tables WHERE database = '{db}') \
+         ORDER BY ALL",
     )
 }
 

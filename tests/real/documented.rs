@@ -266,10 +266,11 @@ fn documented_examples_are_stored_as_the_expected_rows() -> Result<()> {
     world.publish(&messages)?;
 
     let columns = format!(
-        "concatWithSeparator(' ', toString(lat), toString(lng), ifNull(toString(round(speed, 2)), 'NULL'), \
-         ifNull(toString(heading), 'NULL'), ifNull(toString(alt), 'NULL'), ifNull(toString(acc), 'NULL'), \
-         if(ts = received_at, 'now', toString(toUnixTimestamp64Milli(ts) - {moment_ms})), \
-         if(empty(attributes), '-', arrayStringConcat(arrayMap((k, v) -> concat(k, '=', v), mapKeys(attributes), \
+        "concatWithSeparator(' ', toString(lat), toString(lng), ifNull(toString(round(speed, 2)), \
+         'NULL'), ifNull(toString(heading), 'NULL'), ifNull(toString(alt), 'NULL'), \
+         ifNull(toString(acc), 'NULL'), if(ts = received_at, 'now', \
+         toString(toUnixTimestamp64Milli(ts) - {moment_ms})), if(empty(attributes), '-', \
+         arrayStringConcat(arrayMap((k, v) -> concat(k, '=', v), mapKeys(attributes), \
          mapValues(attributes)), ',')))"
     );
     for Example { topic, driver, rows, .. } in EXAMPLES {

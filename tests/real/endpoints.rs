@@ -1,6 +1,6 @@
 //! Tests several endpoints in `clickhouse.url`: a process switches to another endpoint if the
-//! endpoint in use is down, hangs, is read-only or has no tables. Scripted servers in front of one engine
-//! act as the replicas.
+//! endpoint in use is down, hangs, is read-only or has no tables. Scripted servers in front of one
+//! engine act as the replicas.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -21,7 +21,8 @@ const DRIVER_INDEX: usize = 7;
 
 /// Table settings that remove old parts at once. By default, old parts stay for eight minutes, and
 /// the thread that removes them sleeps for up to five minutes.
-const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
+const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, \
+                            max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
 /// Query for the tables that store rows.
 const MERGE_TREES: &str =
@@ -34,7 +35,8 @@ fn refresh_rollups(world: &World) -> Result<()> {
 /// Returns the tables with a column `driver_id`, except the list of erased drivers.
 fn tables(world: &World) -> Result<Vec<String>> {
     let tables = world.query(
-        "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{db}' AND column = 'driver_id' AND table != 'erased'",
+        "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{db}' \
+         AND column = 'driver_id' AND table != 'erased'",
     )?;
     Ok(tables.lines().map(str::to_owned).collect())
 }
@@ -43,7 +45,8 @@ fn tables(world: &World) -> Result<Vec<String>> {
 fn rows(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(
-            "SELECT count() FROM {{db}}.{table} WHERE driver_id = '{DRIVER}' SETTINGS apply_deleted_mask = 0"
+            "SELECT count() FROM {{db}}.{table} WHERE driver_id = '{DRIVER}' \
+             SETTINGS apply_deleted_mask = 0"
         );
         let count = world.query(&sql)?.parse()?;
         Ok((table, count))
@@ -173,13 +176,17 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
 #[test]
 fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let world = world("erase_theirs")?;
-    world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY driver_id AS SELECT driver_id, ts FROM {db}.positions")?;
+    world.query(
+        "CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY driver_id AS \
+         SELECT driver_id, ts FROM {db}.positions",
+    )?;
     for (table, kind) in
         [("`my-drivers`", "UInt64"), ("`it's \\`odd\\` \\\\`", "LowCardinality(Nullable(String))")]
     {
         let settings = format!("allow_nullable_key = 1, {FAST_CLEANUP}");
         let sql = format!(
-            "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id SETTINGS {settings}"
+            "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id \
+             SETTINGS {settings}"
         );
         world.query(&sql)?;
         world.query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')"))?;
@@ -196,7 +203,10 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     }
     let inner = world.query(&format!("{MERGE_TREES} AND name LIKE '.inner%'"))?;
     world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {FAST_CLEANUP}"))?;
-    world.query("INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq) \
+         SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)",
+    )?;
     // A table with rows of the driver, whose engine does not support DELETE.
     world.query("CREATE TABLE {db}.my_log (Driver_Id String) ENGINE = Log")?;
     world.query("INSERT INTO {db}.my_log VALUES ('7'), ('8')")?;
@@ -209,7 +219,8 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     store_fence("yard", "['8']")?;
     let store_earlier_yard = |drivers: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.fences (name, valid_from, drivers) VALUES ('yard', '2026-01-02 03:04:05', {drivers})"
+            "INSERT INTO {{db}}.fences (name, valid_from, drivers) \
+             VALUES ('yard', '2026-01-02 03:04:05', {drivers})"
         ))
     };
     store_earlier_yard("['7']")?;
@@ -233,7 +244,10 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
         assert!(printed.contains(table), "{table} in {printed}");
     }
     let count_rows = |table: &str| {
-        world.query(&format!("SELECT countIf(toString(driver_id) = '7'), count() FROM {{db}}.{table} SETTINGS apply_deleted_mask = 0"))
+        world.query(&format!(
+            "SELECT countIf(toString(driver_id) = '7'), count() FROM {{db}}.{table} \
+             SETTINGS apply_deleted_mask = 0"
+        ))
     };
     for (table, expected) in [
         ("positions", "0\t2"),
@@ -264,13 +278,15 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     // old parts: on a slow machine, ClickHouse could remove them before the command counts them.
     world.query("ALTER TABLE {db}.positions MODIFY SETTING old_parts_lifetime = 86400")?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(9)",
+        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 \
+         FROM numbers(9)",
     )?;
     world.query(
         "DELETE FROM {db}.positions WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2",
     )?;
     world.query(
-        "DELETE FROM {db}.last_positions_state WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2",
+        "DELETE FROM {db}.last_positions_state WHERE driver_id = 'd7' \
+         SETTINGS lightweight_deletes_sync = 2",
     )?;
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
@@ -304,9 +320,13 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
 
     // The list is full: another driver is refused, and nothing is written.
     world.query(
-        "INSERT INTO {db}.erased (driver_id) SELECT concat('x', toString(number)) FROM numbers(50000)",
+        "INSERT INTO {db}.erased (driver_id) SELECT concat('x', toString(number)) \
+         FROM numbers(50000)",
     )?;
-    world.query("INSERT INTO {db}.erased (driver_id, is_lifted) SELECT DISTINCT driver_id, true FROM {db}.erased WHERE driver_id NOT LIKE 'x%'")?;
+    world.query(
+        "INSERT INTO {db}.erased (driver_id, is_lifted) SELECT DISTINCT driver_id, true \
+         FROM {db}.erased WHERE driver_id NOT LIKE 'x%'",
+    )?;
     let (code, printed) = erase("d9", &["--within", "1s"])?;
     assert!(code == 1 && printed.contains("lift some"), "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.erased WHERE driver_id = 'd9'")?, "0");
@@ -347,18 +367,20 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
 #[test]
 fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let world = world("erase_late")?;
-    let insert = "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(12) \
-                  WHERE sleepEachRow(1) = 0 SETTINGS max_block_size = 1, min_insert_block_size_rows = 1000";
+    let insert = "INSERT INTO {db}.positions (driver_id, ts, seq) \
+                  SELECT 'd7', now64(3), number + 1 FROM numbers(12) WHERE sleepEachRow(1) = 0 \
+                  SETTINGS max_block_size = 1, min_insert_block_size_rows = 1000";
     let erase = || world.settings.call(&["erase", "--driver", "d7", "--yes", "--within", "4s"]);
     thread::scope(|scope| -> Result<()> {
         let inserting = scope.spawn(|| world.query(insert));
-        let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
-             AND elapsed > 2";
+        let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' \
+                       AND query_kind = 'Insert' AND elapsed > 2";
         world.wait_for(running, "1", SOON)?;
         // Members have had the list for a second: only inserts that began earlier can still contain
         // the driver.
         world.query(
-            "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
+            "INSERT INTO {db}.erased (driver_id, written_at) \
+             VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
         )?;
         let (code, printed) = erase()?;
         assert!(code == EXIT_UNDONE && printed.contains("1 insert in flight"), "{code} {printed}");
@@ -459,7 +481,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     )?;
     let tables: Vec<String> = tables.lines().map(str::to_owned).collect();
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
+        "INSERT INTO {db}.positions (driver_id, ts, seq) \
+         SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
     )?;
     let kinds = erase_with(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
@@ -524,7 +547,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         ensure!(code == 0, "{} after {:?}: {code} {printed}", driver(n), plans.get(n));
         Ok(())
     })?;
-    let remaining = "SELECT DISTINCT driver_id FROM {db}.positions WHERE driver_id LIKE 'f%' ORDER BY driver_id SETTINGS apply_deleted_mask = 0";
+    let remaining = "SELECT DISTINCT driver_id FROM {db}.positions WHERE driver_id LIKE 'f%' \
+                     ORDER BY driver_id SETTINGS apply_deleted_mask = 0";
     let expected: Vec<String> = (tried..99).map(|n| format!("f{n}")).collect();
     let remaining = world.query(remaining)?;
     let mut remaining: Vec<&str> = remaining.lines().collect();

@@ -326,7 +326,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
 fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     let world = world("events_hook")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]])",
     )?;
     let hook = Webhook::start()?;
     hook.status.store(503, Ordering::SeqCst);
@@ -336,7 +337,8 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     let _watcher = Watcher::start_watching(&settings, &world, "hook")?;
     let enter = |driver: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3) - number, 520500000, 130500000 FROM numbers(2)"
+            "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) \
+             SELECT '{driver}', now64(3) - number, 520500000, 130500000 FROM numbers(2)"
         ))
     };
     let wait_for_count = |condition: &str, expected: &str| {
@@ -367,7 +369,8 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
 fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
     let world = world("events_hang")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]])",
     )?;
     let fences_hang = Arc::new(AtomicBool::new(false));
     let is_hanging = Arc::clone(&fences_hang);
@@ -391,7 +394,10 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
     );
     let wait_for_readyz =
         |words: &str| wait_until(words, SOON, || Ok(watcher.get("/readyz")?.contains(words)));
-    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)",
+    )?;
     wait_for_readyz("webhook: no answer within 10s")?;
     world.wait_for(
         "SELECT countIf(mqtt_at > 0), countIf(webhook_at > 0) FROM {db}.events FINAL",
@@ -410,8 +416,8 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
 fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
-         ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]]), ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
     // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong fix.
     // A start of `milepost events` reads the period of the wrong fix again. Each fix: minutes ago,
@@ -428,12 +434,14 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
     for (minutes, lng_e7, acc_dm) in fixes {
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, acc_dm) \
-             SELECT 'd1', now64(3) - INTERVAL {minutes} MINUTE AS then, then, 520500000, {lng_e7}, {acc_dm}"
+             SELECT 'd1', now64(3) - INTERVAL {minutes} MINUTE AS then, then, 520500000, {lng_e7}, \
+             {acc_dm}"
         ))?;
     }
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT 'd1', \
-         now64(3) - INTERVAL 21 MINUTE AS then, 'entered', 'depot', 52.05, 13.05, then, then",
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) \
+         SELECT 'd1', now64(3) - INTERVAL 21 MINUTE AS then, 'entered', 'depot', 52.05, 13.05, \
+         then, then",
     )?;
     let watcher = Watcher::start_watching(&world.settings, &world, "jump")?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'jump'", "1", SOON)?;
@@ -452,26 +460,31 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
 fn fence_rules_cause_events_and_a_driver_heard_hourly_is_not_silent() -> Result<()> {
     let world = world("events_rules")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons, speed_limit_kmh, stay_max_s, hours) SELECT \
-         'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 30, 60, \
-         formatDateTime(now('UTC') + INTERVAL 6 HOUR, '%H:%i-') || formatDateTime(now('UTC') + INTERVAL 7 HOUR, '%H:%i')",
+        "INSERT INTO {db}.fences (name, polygons, speed_limit_kmh, stay_max_s, hours) \
+         SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 30, 60, \
+         formatDateTime(now('UTC') + INTERVAL 6 HOUR, '%H:%i-') || formatDateTime(now('UTC') + \
+         INTERVAL 7 HOUR, '%H:%i')",
     )?;
     // d1 drives into the yard and stays there; d2 reports hourly, and did so 20 minutes ago; d3
     // reported every minute until 20 minutes ago.
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, speed_cms) \
-         SELECT 'd1', now64(3) - INTERVAL 600 - number * 10 SECOND AS then, then, 520500000, 130500000 + number, 1000 FROM numbers(2) \
-         UNION ALL SELECT 'd2', now64(3) - INTERVAL 20 + number * 60 MINUTE AS then, then, 0, 0, 0 FROM numbers(4) \
-         UNION ALL SELECT 'd3', now64(3) - INTERVAL 20 + number MINUTE AS then, then, 0, 0, 0 FROM numbers(4)",
+         SELECT 'd1', now64(3) - INTERVAL 600 - number * 10 SECOND AS then, then, 520500000, \
+         130500000 + number, 1000 FROM numbers(2) UNION ALL \
+         SELECT 'd2', now64(3) - INTERVAL 20 + number * 60 MINUTE AS then, then, 0, 0, 0 \
+         FROM numbers(4) UNION ALL SELECT 'd3', now64(3) - INTERVAL 20 + number MINUTE AS then, \
+         then, 0, 0, 0 FROM numbers(4)",
     )?;
     let _watcher = Watcher::start_watching(&world.settings, &world, "rules")?;
     world.wait_for(
-        "SELECT groupArray((driver_id, kind, fence)) FROM (SELECT * FROM {db}.events FINAL ORDER BY driver_id, kind)",
+        "SELECT groupArray((driver_id, kind, fence)) FROM (SELECT * FROM {db}.events FINAL \
+         ORDER BY driver_id, kind)",
         "[('d1','entered','yard'),('d1','fast','yard'),('d1','off_hours','yard'),('d1','overstayed','yard'),('d1','silent',''),('d3','silent','')]",
         SOON,
     )?;
     world.wait_for(
-        "SELECT groupArray((state, fence, kind)) FROM (SELECT * FROM {db}.event_states FINAL WHERE driver_id = 'd1' ORDER BY state)",
+        "SELECT groupArray((state, fence, kind)) FROM (SELECT * FROM {db}.event_states FINAL \
+         WHERE driver_id = 'd1' ORDER BY state)",
         "[('contact','','silent'),('fence','yard','overstayed'),('speed','yard','fast')]",
         SOON,
     )?;
@@ -510,13 +523,14 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
     // all events so far, in the order in which they became known.
     let drive = |lng: f64, expected: &str| -> Result<()> {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7) SELECT 'd1', \
-             now64(3) - INTERVAL 100 - number * 100 MILLISECOND, now64(3) + INTERVAL {} SECOND, \
-             520500000, {lng} * 1e7 FROM numbers(2)",
+            "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7) \
+             SELECT 'd1', now64(3) - INTERVAL 100 - number * 100 MILLISECOND, \
+             now64(3) + INTERVAL {} SECOND, 520500000, {lng} * 1e7 FROM numbers(2)",
             ahead_s.load(Ordering::SeqCst)
         ))?;
         world.wait_for(
-            "SELECT arrayStringConcat(groupArray(kind), ' ') FROM (SELECT * FROM {db}.events FINAL ORDER BY known_at, ts)",
+            "SELECT arrayStringConcat(groupArray(kind), ' ') FROM (SELECT * FROM {db}.events FINAL \
+             ORDER BY known_at, ts)",
             expected,
             SOON,
         )?;
@@ -547,8 +561,9 @@ fn delivery_of_an_entry_does_not_end_the_overstay_of_the_same_fix() -> Result<()
     // A device sent all fixes of its stay at once, so both events have the same `known_at`.
     let write = |kind: &str, posted: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, webhook_at) SELECT 'd1', \
-             '2026-11-26 08:00:00', '{kind}', 'depot', 52.05, 13.05, '2026-11-26 09:00:00', {posted}"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, \
+             webhook_at) SELECT 'd1', '2026-11-26 08:00:00', '{kind}', 'depot', 52.05, 13.05, \
+             '2026-11-26 09:00:00', {posted}"
         ))
     };
     write("entered", "NULL")?;
@@ -598,11 +613,13 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     // The broker was down half an hour ago. Two events were not delivered; the newer event, `left`,
     // is the current state.
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', known, \
-         ['entered', 'left'][number + 1], 'yard', 52, 13, now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+         SELECT 'd1', known, ['entered', 'left'][number + 1], 'yard', 52, 13, \
+         now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
     )?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, inserted_at) SELECT 'd2', then, now64(3) - INTERVAL 40 HOUR AS then",
+        "INSERT INTO {db}.positions (driver_id, ts, inserted_at) \
+         SELECT 'd2', then, now64(3) - INTERVAL 40 HOUR AS then",
     )?;
     let first = Watcher::start_watching(&settings, &world, "again")?;
     wait_until("the broker has the state", SOON, || {
@@ -627,7 +644,8 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     world.query("TRUNCATE TABLE {db}.events")?;
     world.query("TRUNCATE TABLE {db}.positions")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (14, 52), (14, 53)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (14, 52), (14, \
+         53)]]])",
     )?;
     let _third = Watcher::start_watching(&shorter, &world, "third")?;
     wait_until("the broker keeps nothing", SOON, || {
@@ -642,8 +660,9 @@ fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()
     let insert = |driver: &str, kind: &str, minutes: u32| {
         let fence = if kind == "jump" { "" } else { "yard" };
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT '{driver}', known, '{kind}', '{fence}', \
-             52, 13, now64(3) - INTERVAL {minutes} MINUTE AS known"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+             SELECT '{driver}', known, '{kind}', '{fence}', 52, 13, now64(3) - INTERVAL {minutes} \
+             MINUTE AS known"
         ))
     };
     // `left` replaces `entered` as the state of the fence.
@@ -654,16 +673,16 @@ fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()
     let hook = Webhook::start()?;
     let url = format!("http://127.0.0.1:{}/", hook.port);
     let settings = world.settings.clone().with("WEBHOOK__URL", url).with("WEBHOOK__TOKEN", "t");
-    let published = "SELECT arraySort(groupArray((driver_id, CAST(kind AS String)))) FROM {db}.events FINAL \
-                     WHERE mqtt_at > 0 AND driver_id != 'accepted'";
+    let published = "SELECT arraySort(groupArray((driver_id, CAST(kind AS String)))) \
+                     FROM {db}.events FINAL WHERE mqtt_at > 0 AND driver_id != 'accepted'";
     // While the broker has accepted no event, `events.topic` may have been unset until now. So only
     // the state is published.
     let first = Watcher::start_watching(&settings, &world, "waited_first")?;
     world.wait_for(published, "[('d1','left')]", SOON)?;
     drop(first);
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, lat, lng, known_at, mqtt_at, webhook_at) SELECT 'accepted', at, 'jump', 52, 13, \
-         at, at, now64(3) - INTERVAL 3000 MINUTE AS at",
+        "INSERT INTO {db}.events (driver_id, ts, kind, lat, lng, known_at, mqtt_at, webhook_at) \
+         SELECT 'accepted', at, 'jump', 52, 13, at, at, now64(3) - INTERVAL 3000 MINUTE AS at",
     )?;
     let watcher = Watcher::start_watching(&settings, &world, "waited")?;
     world.wait_for(
@@ -712,8 +731,9 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
     ] {
         let fence = if kind == "fast" { "" } else { "yard" };
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT '{driver}', known, '{kind}', '{fence}', \
-             52, 13, now64(3) - INTERVAL {minutes} MINUTE AS known"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+             SELECT '{driver}', known, '{kind}', '{fence}', 52, 13, now64(3) - INTERVAL {minutes} \
+             MINUTE AS known"
         ))?;
     }
     let settings =
@@ -727,10 +747,12 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
     })?;
     // d1 is still known to be inside: two fixes outside make it leave.
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 100, 100 FROM numbers(2)",
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd1', now64(3) - number, 100, 100 FROM numbers(2)",
     )?;
     world.wait_for(
-        "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd1' AND kind = 'left' AND known_at > now64(3) - INTERVAL 1 MINUTE",
+        "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd1' AND kind = 'left' \
+         AND known_at > now64(3) - INTERVAL 1 MINUTE",
         "1",
         SOON,
     )
@@ -743,8 +765,9 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     let mut world = world("events_lost")?;
     for (driver, kind) in [("d1", "entered"), ("d2", "left")] {
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT '{driver}', known, '{kind}', \
-             'yard', 52, 13, now64(3) - INTERVAL 700 MINUTE AS known, known"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) \
+             SELECT '{driver}', known, '{kind}', 'yard', 52, 13, now64(3) - INTERVAL 700 MINUTE AS \
+             known, known"
         ))?;
     }
     let count_states = |world: &World| -> Result<usize> {
@@ -773,11 +796,15 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
 fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
     let world = world("events_name")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) SELECT unhex('ff61'), [[[(20, 52), (20.1, 52), (20.1, 52.1), (20, 52.1)]]] \
-         UNION ALL SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]",
+        "INSERT INTO {db}.fences (name, polygons) SELECT unhex('ff61'), [[[(20, 52), (20.1, 52), \
+         (20.1, 52.1), (20, 52.1)]]] UNION ALL SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]]",
     )?;
     let _watcher = Watcher::start_watching(&world.settings, &world, "name")?;
-    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)",
+    )?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
 
@@ -786,7 +813,8 @@ fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
 fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     let world = world("events_many")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]])",
     )?;
     let hook = Webhook::start()?;
     hook.status.store(0, Ordering::SeqCst);
@@ -797,8 +825,8 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
         .with("WEBHOOK__TOKEN", "t");
     // An event that was never posted and is too old by now.
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'old', known, 'entered', 'yard', 52, 13, \
-         now64(3) - INTERVAL 300 MINUTE AS known",
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+         SELECT 'old', known, 'entered', 'yard', 52, 13, now64(3) - INTERVAL 300 MINUTE AS known",
     )?;
     let watcher = Watcher::start_watching(&settings, &world, "many")?;
     let dropped = "milepost_events_dropped_total{to=\"webhook\"} 1";
@@ -806,8 +834,9 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
         Ok(watcher.get("/metrics")?.contains(dropped))
     })?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT concat('d', toString(number % 20)), \
-         now64(3) - 600 + intDiv(number, 20) * 100, 520500000, 130500000 + (intDiv(number, 40) % 2) * 1000000 FROM numbers(120)",
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT concat('d', toString(number % 20)), now64(3) - 600 + intDiv(number, 20) * 100, \
+         520500000, 130500000 + (intDiv(number, 40) % 2) * 1000000 FROM numbers(120)",
     )?;
     let posts = || hook.tokens.lock().unwrap_or_else(PoisonError::into_inner).len();
     wait_until("a post has arrived", SOON, || Ok(posts() > 0))?;

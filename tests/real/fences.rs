@@ -59,11 +59,12 @@ fn areas_are_imported_all_or_none_and_each_only_once() -> Result<()> {
     assert_eq!(world.query(rows)?, "2");
 
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd', now64(3) - 100 + number, 525000000, \
-         134000000 + number * 100000000 FROM numbers(2)",
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd', now64(3) - 100 + number, 525000000, 134000000 + number * 100000000 \
+         FROM numbers(2)",
     )?;
-    let visits = "SELECT fence, fixes FROM {db}_ask.fence_visits(fence = '', driver = '', from = '2020-01-01', \
-                  to = '2100-01-01', tz = 'UTC') ORDER BY fence";
+    let visits = "SELECT fence, fixes FROM {db}_ask.fence_visits(fence = '', driver = '', \
+                  from = '2020-01-01', to = '2100-01-01', tz = 'UTC') ORDER BY fence";
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1\nboth\t1");
 
     // Rules are part of an area: an area with other rules counts as changed.
@@ -78,7 +79,8 @@ fn areas_are_imported_all_or_none_and_each_only_once() -> Result<()> {
     check_counts(code, &printed, "0 0 1 0", 0);
     assert_eq!(
         world.query(
-            "SELECT speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers FROM {db}.fences FINAL WHERE name = 'both'"
+            "SELECT speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers \
+             FROM {db}.fences FINAL WHERE name = 'both'"
         )?,
         "30\t2700\t\\N\tMo-Fr 06:00-18:00\t\\N\t['d']"
     );

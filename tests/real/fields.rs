@@ -28,8 +28,10 @@ fn with_battery(settings: &Settings) -> Settings {
 
 fn columns(world: &World) -> Result<String> {
     world.query(
-        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, comment FROM system.columns \
-         WHERE database = '{db}' AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') ORDER BY table, position",
+        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, \
+         comment FROM system.columns WHERE database = '{db}' \
+         AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') \
+         ORDER BY table, position",
     )
 }
 
@@ -114,7 +116,8 @@ fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
         .with("FIELDS__BATTERY__COMMENT", "Charge")
         .with("FIELDS__BATTERY__UNIT", "per cent");
     renamed.migrate()?;
-    let sql = "SELECT comment FROM system.columns WHERE database = '{db}' AND name = 'battery' AND table = ";
+    let sql = "SELECT comment FROM system.columns WHERE database = '{db}' AND name = 'battery' \
+               AND table = ";
     for table in ["positions", "last_positions_state", "fixes", "last_positions"] {
         let comment = world.query(&format!("{sql}'{table}'"))?;
         assert_eq!(comment, "Charge, in per cent [field from batt; unknown 255]", "{table}");
@@ -272,7 +275,8 @@ fn older_spool_files_are_replayed_into_tables_with_fields() -> Result<()> {
     let replay = |settings: &Settings, expected: &str| -> Result<()> {
         let (code, output) = settings.call(&["spool", "replay"])?;
         ensure!(code == 0, "{output}");
-        let sql = "SELECT groupArray((driver_id, battery)) FROM (SELECT * FROM {db}.fixes ORDER BY driver_id)";
+        let sql = "SELECT groupArray((driver_id, battery)) FROM (SELECT * FROM {db}.fixes \
+                   ORDER BY driver_id)";
         assert_eq!(world.query(sql)?, expected);
         Ok(())
     };
@@ -483,8 +487,9 @@ fn field_added_under_load_loses_nothing() -> Result<()> {
     let verdict = world.verify(&manifest)?;
     ensure!(verdict.is_exact() && verdict.rejects == 0 && verdict.stored > 0, "{verdict}");
     // Exactly the rows of members that kept the attribute have the value.
-    let filled = "SELECT countIf(battery = 80) > 0, countIf(battery IS NULL AND mapContains(attributes, 'batt')), \
-         countIf(battery IS NOT NULL AND NOT mapContains(attributes, 'batt')) FROM {db}.fixes";
+    let filled = "SELECT countIf(battery = 80) > 0, countIf(battery IS NULL \
+                  AND mapContains(attributes, 'batt')), countIf(battery IS NOT NULL \
+                  AND NOT mapContains(attributes, 'batt')) FROM {db}.fixes";
     assert_eq!(world.query(filled)?, "1\t0\t0");
     drop((restarted, second));
     Ok(())

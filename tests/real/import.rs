@@ -43,9 +43,11 @@ fn import(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, String
 /// heading, alt, acc, the kept fields, and 1 if `ts` equals `received_at`.
 fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
     world.query(&format!(
-        "SELECT concatWithSeparator(' ', toString((toUnixTimestamp64Milli(ts) - {began}) / 1000), toString(lat), toString(lng), \
-         ifNull(toString(round(speed, 2)), '-'), ifNull(toString(heading), '-'), ifNull(toString(alt), '-'), ifNull(toString(acc), '-'), \
-         replaceAll(toString(attributes), '''', ''), toString(ts = received_at)) FROM {{db}}.fixes WHERE driver_id = '{driver}' ORDER BY ts"
+        "SELECT concatWithSeparator(' ', toString((toUnixTimestamp64Milli(ts) - {began}) / 1000), \
+         toString(lat), toString(lng), ifNull(toString(round(speed, 2)), '-'), \
+         ifNull(toString(heading), '-'), ifNull(toString(alt), '-'), ifNull(toString(acc), '-'), \
+         replaceAll(toString(attributes), '''', ''), toString(ts = received_at)) FROM {{db}}.fixes \
+         WHERE driver_id = '{driver}' ORDER BY ts"
     ))
 }
 
@@ -95,7 +97,8 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         &world,
         "tc_positions.csv",
         &format!(
-            "uniqueid,fixtime,latitude,longitude,altitude,speed,course,accuracy\n356307042441013,{}+00,55.66,12.58,12,10,270,4.5\n",
+            "uniqueid,fixtime,latitude,longitude,altitude,speed,course,accuracy\n\
+             356307042441013,{}+00,55.66,12.58,12,10,270,4.5\n",
             spaced(5)
         ),
     )?;
@@ -110,8 +113,9 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         &world,
         "bike.gpx",
         &format!(
-            "<?xml version='1.0' encoding='UTF-8'?><gpx version=\"1.0\"><trk><name>A &amp; B &lt;test></name><trkseg><trkpt lat=\"10.5\" lon=\"20.25\">\
-             <ele>30.75</ele><time>{}</time></trkpt></trkseg></trk></gpx>",
+            "<?xml version='1.0' encoding='UTF-8'?><gpx version=\"1.0\"><trk><name>A &amp; B \
+             &lt;test></name><trkseg><trkpt lat=\"10.5\" \
+             lon=\"20.25\"><ele>30.75</ele><time>{}</time></trkpt></trkseg></trk></gpx>",
             at(1)
         ),
     )?;
@@ -123,9 +127,13 @@ fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
         &world,
         "dawarich.gpx",
         &format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<gpx xmlns=\"http://www.topografix.com/GPX/1/1\" version=\"1.1\" creator=\"Dawarich\">\n  <trk>\n    \
-             <name>dawarich_x</name>\n    <trkseg>\n      <trkpt lat=\"52.5\" lon=\"13.4\">\n        <ele>34.0</ele>\n        <speed>1.5</speed>\n        \
-             <time>{}</time>\n        <extensions>\n          <course>90.0</course>\n        </extensions>\n      </trkpt>\n    </trkseg>\n  </trk>\n</gpx>\n",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+             <gpx xmlns=\"http://www.topografix.com/GPX/1/1\" version=\"1.1\" \
+             creator=\"Dawarich\">\n  <trk>\n    <name>dawarich_x</name>\n    <trkseg>\n      \
+             <trkpt lat=\"52.5\" lon=\"13.4\">\n        <ele>34.0</ele>\n        \
+             <speed>1.5</speed>\n        <time>{}</time>\n        <extensions>\n          \
+             <course>90.0</course>\n        </extensions>\n      </trkpt>\n    </trkseg>\n  \
+             </trk>\n</gpx>\n",
             at(2)
         ),
     )?;
@@ -207,7 +215,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     );
     let file = write(&world, "fleet.csv", &format!("driver_id,ts,lat,lng\n{rows}{bad}"))?;
     let count = "SELECT count(), uniqExact(driver_id) FROM {db}.fixes";
-    let rejects = "SELECT groupArray((reason, n)) FROM (SELECT reason, sum(count) AS n FROM {rejects} GROUP BY reason ORDER BY reason)";
+    let rejects = "SELECT groupArray((reason, n)) FROM (SELECT reason, sum(count) AS n \
+                   FROM {rejects} GROUP BY reason ORDER BY reason)";
 
     let (code, printed) = import(&world, &["--dry-run"], &file)?;
     ensure!(code == 1 && printed.contains("valid                              200"), "{printed}");
@@ -244,8 +253,9 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     }
     import(&world, &["--driver", "other"], &write(&world, "grows.csv", &text)?)?;
     // Two of these rows are equal: `{rejects}` would count them once.
-    let counts = "SELECT groupArray((driver_id, reason, n)) FROM (SELECT driver_id, reason, sum(count) AS n FROM {db}.rejects \
-        WHERE driver_id IN ('grows', 'other') GROUP BY ALL ORDER BY ALL)";
+    let counts = "SELECT groupArray((driver_id, reason, n)) \
+                  FROM (SELECT driver_id, reason, sum(count) AS n FROM {db}.rejects \
+                  WHERE driver_id IN ('grows', 'other') GROUP BY ALL ORDER BY ALL)";
     let expected = "[('grows','invalid_json',2),('grows','lat_range',2),('other','invalid_json',2),('other','lat_range',2)]";
     ensure!(world.query(counts)? == expected, "{}", world.query(counts)?);
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
@@ -595,11 +605,10 @@ fn import_without_seq_skips_fixes_already_stored_with_seq() -> Result<()> {
     // A device that sends no seq: the stored fixes are kept, with speed and heading, unless the
     // file has more fields.
     world.query(&format!(
-        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
-         alt_dm, acc_dm, received_at) \
-         SELECT 'd9', fromUnixTimestamp64Milli({began} + number * 60000), 0, \
-         520000000 + number * 1000000, 134000000, 1000, 9000, 2147483647, 65535, \
-         fromUnixTimestamp64Milli({began} + 900000) FROM numbers(3)"
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+         heading_cdeg, alt_dm, acc_dm, received_at) SELECT 'd9', fromUnixTimestamp64Milli({began} \
+         + number * 60000), 0, 520000000 + number * 1000000, 134000000, 1000, 9000, 2147483647, \
+         65535, fromUnixTimestamp64Milli({began} + 900000) FROM numbers(3)"
     ))?;
     let (_, printed) = import(&world, &["--driver", "d9", "--json"], &file)?;
     ensure!(printed.contains("\"known\":3") && printed.contains("\"inserted\":1"), "{printed}");

@@ -326,8 +326,8 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
         }
     }
     let rejects = world.query(
-        "SELECT concat(reason, ' ', toString(payload_bytes), ' ', toString(length(payload))) AS line, \
-         toString(sum(count)) FROM {rejects} GROUP BY line ORDER BY line",
+        "SELECT concat(reason, ' ', toString(payload_bytes), ' ', toString(length(payload))) AS \
+         line, toString(sum(count)) FROM {rejects} GROUP BY line ORDER BY line",
     )?;
     let expected: Vec<String> =
         expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();

@@ -36,8 +36,8 @@ impl SecureBroker {
         std::fs::create_dir_all(&folder)?;
         let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?;
         let mut config = format!(
-            "per_listener_settings true\nuser {}\nlog_dest stderr\nmax_inflight_messages 65535\nmax_queued_messages 100000\npersistence true\n\
-             persistence_location {}/\n",
+            "per_listener_settings true\nuser {}\nlog_dest stderr\nmax_inflight_messages 65535\n\
+             max_queued_messages 100000\npersistence true\npersistence_location {}/\n",
             user.trim(),
             folder.display()
         );

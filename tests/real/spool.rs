@@ -262,8 +262,8 @@ fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
-    // Refuse every insert, and after the first insert also the list of erased drivers. The replay
-    // retries until its list is too old.
+    // Refuse every insert and, after the first one, also queries for the list of erased drivers.
+    // The replay retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
     let refused = Arc::clone(&is_refused);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -395,7 +395,7 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
 
 #[test]
 fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
-    // Limit of the spool and of a batch, which must fit into the spool. A small spool fills up soon.
+    // Limit of the spool, and of a batch, which must fit into the spool. A small spool fills soon.
     const SPOOL_BYTES_MAX: u32 = 1 << 20;
     let scene = scene("spool_full")?;
     let settings = scene
@@ -496,10 +496,10 @@ fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     );
     // No configuration accepts fixes of 2001, so replay copies with a recent time.
     world.query(
-        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
-         SELECT received_at, topic, driver_id, 'bad_ts', \
-             replaceOne(payload, '2001-01-01T00:00', formatDateTime(now() - 600, '%FT%H:%i', 'UTC')), \
-             length(payload), 1 FROM {rejects}",
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, \
+         count) SELECT received_at, topic, driver_id, 'bad_ts', replaceOne(payload, \
+         '2001-01-01T00:00', formatDateTime(now() - 600, '%FT%H:%i', 'UTC')), length(payload), 1 \
+         FROM {rejects}",
     )?;
     let (code, printed) =
         settings.call(&["rejects", "replay", "--reason", "bad_ts", "--since", "1h"])?;

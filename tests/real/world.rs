@@ -124,8 +124,8 @@ pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings
 
 /// The rows of `rejects`, each once: an insert whose result is unknown is repeated, and its rows
 /// are then stored twice (docs/promises.md).
-const REJECTS: &str = "(SELECT DISTINCT received_at, topic, driver_id, reason, detail, payload, payload_bytes, count \
-                       FROM {db}.rejects)";
+const REJECTS: &str = "(SELECT DISTINCT received_at, topic, driver_id, reason, detail, payload, \
+                       payload_bytes, count FROM {db}.rejects)";
 
 impl World {
     /// Runs a statement on the engine; `{db}` is this test's database, `{rejects}` is [`REJECTS`].

@@ -35,9 +35,9 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         &format!("driver_id,ts,lat,lng\ngone,{0},1,2\nstays,{0},1,2\n", now - 3_600_000),
     )?;
     world.query(
-        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
-         SELECT now64(3), concat('drivers/', d, '/gps'), d, 'invalid_json', '{\"lat\":1,\"lng\":2}', 17, 1 \
-         FROM (SELECT arrayJoin(['gone', 'stays']) AS d)",
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, \
+         count) SELECT now64(3), concat('drivers/', d, '/gps'), d, 'invalid_json', \
+         '{\"lat\":1,\"lng\":2}', 17, 1 FROM (SELECT arrayJoin(['gone', 'stays']) AS d)",
     )?;
     let csv = csv.display().to_string();
     for command in [
@@ -118,8 +118,9 @@ fn writing_command_waits_for_a_rotated_password() -> Result<()> {
     const REFUSALS: usize = 4;
     let world = world("writers_rotated")?;
     world.query(
-        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
-         VALUES (now64(3), 'drivers/d1/gps', 'd1', 'invalid_json', '{\"lat\":1,\"lng\":2}', 17, 1)",
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, \
+         count) VALUES (now64(3), 'drivers/d1/gps', 'd1', 'invalid_json', '{\"lat\":1,\"lng\":2}', \
+         17, 1)",
     )?;
     let yard = write_file(&world, "yard.json", YARD)?.display().to_string();
     let password = write_file(&world, "password", "secret\n")?.display().to_string();
@@ -128,7 +129,8 @@ fn writing_command_waits_for_a_rotated_password() -> Result<()> {
         (&["fences", "import", &*yard], "fences"),
     ] {
         // Each insert first queries the list of erased drivers: refusals that start there meet a
-        // command that has begun to write. `expected`: the exit code, and the number of stored rows.
+        // command that has begun to write. `expected`: the exit code, and the number of stored
+        // rows.
         for (refused_from, expected) in [("SELECT", (1, "0")), (".erased FINAL", (0, "1"))] {
             let refusals = Arc::new(AtomicUsize::new(0));
             let (count, has_begun) = (Arc::clone(&refusals), AtomicBool::new(false));
@@ -238,7 +240,8 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     let mut watcher = Watcher::start_watching(&settings, &world, "events")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
-         SELECT concat('e', toString(cityHash64(number % 2000))), now64(3) - intDiv(number, 2000), 520500000, 130500000 FROM numbers(4000)",
+         SELECT concat('e', toString(cityHash64(number % 2000))), now64(3) - intDiv(number, 2000), \
+         520500000, 130500000 FROM numbers(4000)",
     )?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'entered'", "2000", SOON)?;
     watcher.process.signal("TERM")?;

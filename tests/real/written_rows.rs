@@ -31,7 +31,10 @@ fn written(world: &World, table: &str, token: &str, lines: &str) -> Result<u64> 
 #[test]
 fn written_rows_is_at_least_the_rows_sent_unless_the_body_is_missing() -> Result<()> {
     let world = world("written_rows")?;
-    world.query("CREATE TABLE {db}.plain (n UInt32) ENGINE = MergeTree ORDER BY n SETTINGS non_replicated_deduplication_window = 100")?;
+    world.query(
+        "CREATE TABLE {db}.plain (n UInt32) ENGINE = MergeTree ORDER BY n \
+         SETTINGS non_replicated_deduplication_window = 100",
+    )?;
     world.query("CREATE TABLE {db}.target (n UInt32) ENGINE = MergeTree ORDER BY n")?;
     let rows = "{\"n\":1}\n{\"n\":2}\n{\"n\":3}\n";
     ensure!(written(&world, "plain", "a", rows)? == 3);

@@ -96,7 +96,8 @@ impl fmt::Display for Figures {
 }
 
 /// Headings of the printed table: the case, then the figures as [`Figures`] formats them.
-pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | logged after | unready after | back after | errors | verdict";
+pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | logged \
+                                  after | unready after | back after | errors | verdict";
 
 /// The processes of a case: milepost between a broker and the scripted server, and the engines
 /// behind that server.
@@ -443,8 +444,9 @@ impl Stage {
         if self.second.is_some() {
             return Ok(0); // each engine has only some of a driver's fixes
         }
-        let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS ts FROM {db}.fixes GROUP BY driver_id) AS fixes \
-                   LEFT JOIN {db}.last_positions AS last ON last.driver_id = fixes.driver_id WHERE last.ts != fixes.ts";
+        let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS ts FROM {db}.fixes \
+                   GROUP BY driver_id) AS fixes LEFT JOIN {db}.last_positions AS last ON \
+                   last.driver_id = fixes.driver_id WHERE last.ts != fixes.ts";
         self.query(sql)?.trim().parse().context("not a count")
     }
 }
