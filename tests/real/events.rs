@@ -235,8 +235,10 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     wait_for_count("kind = 'entered' AND mqtt_at IS NOT NULL AND webhook_at IS NOT NULL", "1")?;
     let states = retained(world.broker.port, "fleet/events/#")?;
     let topic = "fleet/events/d1/fence/yard%2F1";
-    let expected = json!({"id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1", "ts": begin + 100_000, "seq": 0,
-        "lat": 52.05, "lng": INSIDE, "speed": 10.0});
+    let expected = json!({
+        "id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1",
+        "ts": begin + 100_000, "seq": 0, "lat": 52.05, "lng": INSIDE, "speed": 10.0,
+    });
     assert_eq!(states.get(topic), Some(&expected), "{states:?}");
     assert!(
         hook.tokens

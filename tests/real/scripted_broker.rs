@@ -524,9 +524,14 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
         let mut at_qos_2 = fix(7);
         at_qos_2[0] = 0x34;
         peer.send(&at_qos_2)?;
+        let refusal = peer.receive()?;
         ensure!(
-            matches!(peer.receive()?, Packet::PubRec(refused) if refused.pkid == 7 && refused.reason == PubRecReason::ImplementationSpecificError),
-            "PUBREC does not refuse the message, so the broker keeps it"
+            matches!(
+                &refusal,
+                Packet::PubRec(refused) if refused.pkid == 7
+                    && refused.reason == PubRecReason::ImplementationSpecificError
+            ),
+            "PUBREC must refuse the message: {refusal:?}"
         );
         peer.send(&fix(8))?;
         peer.listen()

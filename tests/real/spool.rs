@@ -449,8 +449,8 @@ fn rejects_replayed_twice_store_each_fix_once() -> Result<()> {
             settings.call(&["rejects", "replay", "--reason", "too_new", "--since", "1h"])?;
         ensure!(code == 0, "{printed}");
         let has_count = |label: &str, count: &str| {
-            let values = printed.lines().filter_map(|line| line.strip_prefix(label));
-            values.into_iter().any(|value| value.trim_start().starts_with(count))
+            let mut values = printed.lines().filter_map(|line| line.strip_prefix(label));
+            values.any(|value| value.trim_start().starts_with(count))
         };
         ensure!(has_count("rejects", "45"), "{printed}");
         ensure!(has_count("positions inserted", "4"), "{printed}");
