@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::scripted_broker::{Peer, ScriptedBroker};
 use crate::secure::{
-    Scripted, SecureBroker, broker_password, put, scripted_by_size, scripted_clickhouse, tls_lines,
+    Scripted, SecureBroker, broker_password, scripted_by_size, scripted_clickhouse, tls_lines,
+    write_file,
 };
 use crate::world::{SOON, World, settings, unmigrated, world};
 
@@ -94,7 +95,7 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     let world = unmigrated("check_doors")?;
     let folder = world.folder.path();
     let ca = Authority::new("ca")?;
-    let acl = put(
+    let acl = write_file(
         folder,
         "acl",
         "user reads\ntopic write drivers/#\nuser writes\ntopic read drivers/#\n",
@@ -143,7 +144,7 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
         "error",
         "set mqtt.ca_file to the CA that signed it",
     )?;
-    let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
+    let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", write_file(folder, "ca.pem", &ca.pem)?);
     expect_finding(&with_ca, &[], "broker TLS", "ok", "its certificate is signed by")?;
     let user = |name: &str, listener: &str| {
         at("mqtt", listener).with("MQTT__USERNAME", name).with("MQTT__PASSWORD", "Wrong-Secret")

@@ -306,7 +306,7 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     }
     let two_shard_counts = count_rows()?;
     ensure!(visits_of_the_last_minute(&world)? == "asleep\t2", "a visit counts twice");
-    for ((view, one), two) in view_calls
+    for ((view, one_shard), two_shards) in view_calls
         .iter()
         .map(String::as_str)
         .chain(views)
@@ -316,10 +316,16 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         // These views return the rows of both shards; the other views merge the rows.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();
-        let (one, two) = (one.parse::<u64>()?, two.parse::<u64>()?);
-        ensure!(one > 0 || ["fence_visits", "stops"].contains(&name), "{view} returns no rows");
-        let expected = if by_row.contains(&name) { 2 * one } else { one };
-        ensure!(two == expected, "{view}: {one} rows of one shard, {two} of two");
+        let (one_shard, two_shards) = (one_shard.parse::<u64>()?, two_shards.parse::<u64>()?);
+        ensure!(
+            one_shard > 0 || ["fence_visits", "stops"].contains(&name),
+            "{view} returns no rows"
+        );
+        let expected = if by_row.contains(&name) { 2 * one_shard } else { one_shard };
+        ensure!(
+            two_shards == expected,
+            "{view}: {one_shard} rows of one shard, {two_shards} rows of two shards"
+        );
     }
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "invalid_json"])?;
     ensure!(

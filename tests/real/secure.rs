@@ -15,7 +15,7 @@ use lab_stack::{Process, free_port, wait_until};
 use crate::world::SOON;
 
 /// Writes a file and returns its path as a setting.
-pub fn put(folder: &Path, name: &str, text: &str) -> Result<String> {
+pub fn write_file(folder: &Path, name: &str, text: &str) -> Result<String> {
     let path = folder.join(name);
     std::fs::write(&path, text)?;
     Ok(path.to_str().context("the path is not UTF-8")?.to_owned())
@@ -83,15 +83,15 @@ impl SecureBroker {
 pub fn tls_lines(folder: &Path, name: &str, ca: &str, identity: &Identity) -> Result<String> {
     Ok(format!(
         "cafile {}\ncertfile {}\nkeyfile {}",
-        put(folder, &format!("{name}-ca.pem"), ca)?,
-        put(folder, &format!("{name}.pem"), &identity.cert)?,
-        put(folder, &format!("{name}.key"), &identity.key)?,
+        write_file(folder, &format!("{name}-ca.pem"), ca)?,
+        write_file(folder, &format!("{name}.pem"), &identity.cert)?,
+        write_file(folder, &format!("{name}.key"), &identity.key)?,
     ))
 }
 
 /// Writes Mosquitto's password file, with this user only. Returns its path.
 pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<String> {
-    let file = put(folder, "mosquitto.passwd", "")?;
+    let file = write_file(folder, "mosquitto.passwd", "")?;
     let status = Command::new("mosquitto_passwd").args(["-b", &file, user, password]).status()?;
     ensure!(status.success(), "mosquitto_passwd failed");
     Ok(file)

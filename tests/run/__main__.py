@@ -13,8 +13,8 @@ If a test of real processes fails, it runs once more, alone, after all other tes
 the load of the other tests may have caused the failure. If the test passes alone, the summary lists
 it with the output of its failure, and the run does not fail. If a browser test fails, its whole
 file runs again, because the tests of a file may build on each other; the file runs again only once,
-even if several of its tests failed. With STRICT=1, no test is repeated, and the run fails. Other
-tests are never repeated, and no test is repeated if more than ALONE_MAX tests failed.
+even if several of its tests failed. Other tests are never repeated. No test is repeated if more
+than ALONE_MAX tests failed, or with STRICT=1.
 """
 from __future__ import annotations
 
