@@ -1,9 +1,11 @@
-"""Stops, trips and mileage of labelled days (corpus.py): compares milepost, movingpandas and trackintel. Prints Markdown.
+"""Compares stops, trips and mileage of milepost, movingpandas and trackintel on labelled days.
 
     make trips        installs both tools into a venv of their own; takes some minutes
 
-milepost: truth.py; test_labelled_days_match_truth checks that the views agree with it. movingpandas: stops of 100 m and three minutes
-(it has no defaults), and the length of the trajectory. trackintel: its defaults, and the length of the triplegs.
+Prints Markdown. The labelled days are those of corpus.py. milepost: truth.py;
+test_labelled_days_match_truth checks that the views agree with truth.py. movingpandas: stops of 100
+m and three minutes, because movingpandas has no defaults, and the length of the trajectory.
+trackintel: its defaults, and the length of the triplegs.
 """
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ warnings.filterwarnings("ignore")
 
 
 def milepost(labelled):
-    """Returns the stops that milepost finds in a labelled day, the mileage in metres and the number of trips.
+    """Returns what milepost finds in a labelled day: stops, mileage in metres and number of trips.
 
     The functions of the other tools return the same.
     """
@@ -36,7 +38,9 @@ def frame(labelled):
     fixes = labelled.fixes
     times = pandas.to_datetime([fix["ms"] for fix in fixes], unit="ms", utc=True)
     points = geopandas.points_from_xy([fix["lng"] for fix in fixes], [fix["lat"] for fix in fixes])
-    return geopandas.GeoDataFrame({"user_id": 0, "tracked_at": times}, geometry=points, crs="EPSG:4326")
+    return geopandas.GeoDataFrame(
+        {"user_id": 0, "tracked_at": times}, geometry=points, crs="EPSG:4326"
+    )
 
 
 def milliseconds(time) -> int:
@@ -47,15 +51,21 @@ def with_movingpandas(labelled):
     data = frame(labelled).set_index("tracked_at")
     data.index = data.index.tz_localize(None)
     trajectory = movingpandas.Trajectory(data, "user_id")
-    found = movingpandas.TrajectoryStopDetector(trajectory).get_stop_time_ranges(min_duration=timedelta(seconds=180), max_diameter=100)
+    found = movingpandas.TrajectoryStopDetector(trajectory).get_stop_time_ranges(
+        min_duration=timedelta(seconds=180), max_diameter=100
+    )
     stops = [(milliseconds(stop.t_0), milliseconds(stop.t_n)) for stop in found]
     return stops, trajectory.get_length(), max(0, len(stops) - 1)
 
 
 def with_trackintel(labelled):
     fixes, stays = trackintel.Positionfixes(frame(labelled)).generate_staypoints()
-    stops = [(milliseconds(row.started_at), milliseconds(row.finished_at)) for row in stays.itertuples()]
-    _, legs = trackintel.Positionfixes(fixes).generate_triplegs(trackintel.Staypoints(stays) if len(stays) else None)
+    stops = [
+        (milliseconds(row.started_at), milliseconds(row.finished_at)) for row in stays.itertuples()
+    ]
+    _, legs = trackintel.Positionfixes(fixes).generate_triplegs(
+        trackintel.Staypoints(stays) if len(stays) else None
+    )
     metres = 0.0
     for line in legs.geometry:
         ends = [(lat, lng) for lng, lat in line.coords]
@@ -66,14 +76,23 @@ def with_trackintel(labelled):
 def main(rates="5,30", errors="3,15") -> None:
     days = corpus(tuple(map(int, rates.split(","))), tuple(map(int, errors.split(","))))
     tools = {"milepost": milepost, "movingpandas": with_movingpandas, "trackintel": with_trackintel}
-    print("| day | " + " | ".join(f"{tool}: F1 | mileage off | trips" for tool in tools) + " |\n|---|" + "--:|" * 3 * len(tools))
+    print(
+        "| day | "
+        + " | ".join(f"{tool}: F1 | mileage off | trips" for tool in tools)
+        + " |\n|---|"
+        + "--:|" * 3 * len(tools)
+    )
     for row in dict.fromkeys(day.row for day in days):
         cells = []
         for tool, find in tools.items():
             score = Score()
             for day in (day for day in days if day.row == row):
                 score.add(day, *find(day))
-            off = f"{score.mileage_error:.1%}" if score.true_metres else f"{score.off_metres / 1000:.1f} km"
+            off = (
+                f"{score.mileage_error:.1%}"
+                if score.true_metres
+                else f"{score.off_metres / 1000:.1f} km"
+            )
             cells.append(f"{score.f1:.2f} | {off} | {score.trips} of {score.true_trips}")
         print(f"| {row} | " + " | ".join(cells) + " |", flush=True)
 

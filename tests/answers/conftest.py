@@ -26,10 +26,21 @@ from devices import fleet, working_day
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60
-# Without a proxy: the engine runs on this machine.
+# Uses no proxy, because the engine runs on this machine.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # Columns of `positions` that milepost inserts, and the values that mean unknown.
-COLUMNS = ("driver_id", "ts", "seq", "lat_e7", "lng_e7", "speed_cms", "heading_cdeg", "alt_dm", "acc_dm", "received_at")
+COLUMNS = (
+    "driver_id",
+    "ts",
+    "seq",
+    "lat_e7",
+    "lng_e7",
+    "speed_cms",
+    "heading_cdeg",
+    "alt_dm",
+    "acc_dm",
+    "received_at",
+)
 UNKNOWN = {"speed_cms": 65535, "heading_cdeg": 65535, "alt_dm": 2147483647, "acc_dm": 65535}
 
 
@@ -48,30 +59,38 @@ class Database:
         return self.answer(sql, **settings)[0].decode()
 
     def answer(self, sql: str, **settings: str) -> tuple[bytes, dict]:
-        """Returns the answer as bytes, and the engine's summary, which has the number of rows read."""
+        """Returns the answer as bytes, and the engine's summary with the number of rows read."""
         url = self.url + "/?" + urllib.parse.urlencode(settings)
         try:
-            with OPENER.open(urllib.request.Request(url, sql.replace("{db}", self.name).encode()), timeout=600) as answer:
+            request = urllib.request.Request(url, sql.replace("{db}", self.name).encode())
+            with OPENER.open(request, timeout=600) as answer:
                 return answer.read(), json.loads(answer.headers["X-ClickHouse-Summary"])
         except urllib.error.HTTPError as error:
             raise Refused(error.read().decode()) from None
 
     def rows(self, sql: str, **settings: str) -> list[dict]:
         """Returns the answer as one dictionary per row."""
-        lines = self.ask(sql + " FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0", **settings)
+        lines = self.ask(
+            sql + " FORMAT JSONEachRow", output_format_json_quote_64bit_integers="0", **settings
+        )
         return [json.loads(line) for line in lines.splitlines()]
 
     def insert(self, fixes: list[dict], inserted_at: int | None = None) -> None:
-        """Inserts fixes as milepost does. A fix has driver, ms, lat, lng, and optionally seq, speed, acc, received (ms).
+        """Inserts fixes as milepost does.
 
+        A fix has driver, ms, lat, lng, and optionally seq, speed, acc, received (ms).
         inserted_at: time of the insert by the server's clock, in epoch seconds; by default now.
         """
         columns = COLUMNS if inserted_at is None else (*COLUMNS, "inserted_at")
         lines = []
         for fix in fixes:
             row = {
-                **UNKNOWN, "driver_id": fix["driver"], "ts": fix["ms"] / 1000, "seq": fix.get("seq", 0),
-                "lat_e7": round(fix["lat"] * 1e7), "lng_e7": round(fix["lng"] * 1e7),
+                **UNKNOWN,
+                "driver_id": fix["driver"],
+                "ts": fix["ms"] / 1000,
+                "seq": fix.get("seq", 0),
+                "lat_e7": round(fix["lat"] * 1e7),
+                "lng_e7": round(fix["lng"] * 1e7),
                 "received_at": fix.get("received", fix["ms"]) / 1000,
             }
             if fix.get("speed") is not None:
@@ -81,7 +100,10 @@ class Database:
             if inserted_at is not None:
                 row["inserted_at"] = inserted_at
             lines.append("\t".join(str(row[name]) for name in columns))
-        self.ask(f"INSERT INTO {{db}}.positions ({', '.join(columns)}) FORMAT TabSeparated\n" + "\n".join(lines))
+        self.ask(
+            f"INSERT INTO {{db}}.positions ({', '.join(columns)}) FORMAT TabSeparated\n"
+            + "\n".join(lines)
+        )
 
     def refresh(self) -> None:
         """Refreshes the roll-up, as its schedule does every five minutes."""
@@ -89,14 +111,15 @@ class Database:
         self.run_view("driver_days_mv")
 
     def count_parts(self) -> None:
-        """Counts the rows of new parts into `touched`: the first half of a refresh."""
+        """Adds the counts of rows of new parts to `touched`: the first half of a refresh."""
         self.run_view("touched_mv")
 
     def run_view(self, view: str) -> None:
         """Refreshes a view, and waits for the end of the refresh."""
         self.ask(f"SYSTEM START VIEW {{db}}.{view}")
         try:
-            self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")  # the refresh that began when the view was created
+            # Wait for the refresh that began when the view was created.
+            self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")
         except Refused:
             pass  # a server that starts may run a refresh before it has its system tables
         self.ask(f"SYSTEM REFRESH VIEW {{db}}.{view}")
@@ -113,16 +136,25 @@ def free_port() -> int:
 def running_engine(state: Path):
     """Runs an engine with its data in this folder. Yields its URL and its process."""
     port = free_port()
-    environment = {**os.environ, "CLICKHOUSE_PORT": str(port), "STATE_DIR": str(state), "CLICKHOUSE_PASSWORD": "", "TZ": "Pacific/Kiritimati"}
+    environment = {
+        **os.environ,
+        "CLICKHOUSE_PORT": str(port),
+        "STATE_DIR": str(state),
+        "CLICKHOUSE_PASSWORD": "",
+        "TZ": "Pacific/Kiritimati",
+    }
     log = open(state / "log", "wb")
-    process = subprocess.Popen([REPOSITORY / "lab/local/clickhouse"], env=environment, stdout=log, stderr=log)
+    process = subprocess.Popen(
+        [REPOSITORY / "lab/local/clickhouse"], env=environment, stdout=log, stderr=log
+    )
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_SECONDS_MAX
     while True:
         try:
             OPENER.open(url + "/ping", timeout=5).read()
             break
         except OSError:
-            assert process.poll() is None and time.monotonic() < deadline, (state / "log").read_text()
+            is_starting = process.poll() is None and time.monotonic() < deadline
+            assert is_starting, (state / "log").read_text()
             time.sleep(0.05)
     try:
         yield url, process
@@ -146,9 +178,20 @@ NUMBERS = itertools.count(1)
 def milepost(url: str, name: str, command: str) -> None:
     """Runs a command of the binary on the database of this name."""
     binary = Path(os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost").resolve()
-    environment = {**os.environ, "MILEPOST__CLICKHOUSE__URL": url, "MILEPOST__CLICKHOUSE__DATABASE": name}
+    environment = {
+        **os.environ,
+        "MILEPOST__CLICKHOUSE__URL": url,
+        "MILEPOST__CLICKHOUSE__DATABASE": name,
+    }
     # Do not run in the root of the repository: a developer may have a milepost.toml there.
-    done = subprocess.run([binary, command], cwd=REPOSITORY / "tests", env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [binary, command],
+        cwd=REPOSITORY / "tests",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -159,8 +202,17 @@ def migrated(url: str) -> Database:
     return Database(url, name)
 
 
-# The tables that are emptied for each test.
-TABLES = ("positions", "touched", "driver_days_state", "last_positions_state", "fences", "rejects", "trip_rules", "drivers")
+# The tables that are emptied before each test.
+TABLES = (
+    "positions",
+    "touched",
+    "driver_days_state",
+    "last_positions_state",
+    "fences",
+    "rejects",
+    "trip_rules",
+    "drivers",
+)
 
 
 @pytest.fixture(scope="session")
@@ -170,7 +222,10 @@ def one_database(engine) -> Database:
 
 @pytest.fixture
 def db(one_database) -> Database:
-    """One database for all tests, emptied for each: migrating takes longer than most tests."""
+    """One database for all tests, emptied before each test.
+
+    Migrating takes longer than most tests.
+    """
     for view in ("touched_mv", "driver_days_mv"):
         one_database.ask(f"SYSTEM STOP VIEW {{db}}.{view}")
     for table in TABLES:
@@ -189,9 +244,11 @@ def shared_db(engine) -> Database:
 def computed_fleet(engine) -> tuple[Database, list[dict]]:
     """Returns a database with the fleet's fixes, and these fixes.
 
-    They were inserted in three shuffled parts, most of them more than once. Then the roll-up was refreshed once.
+    They were inserted in three shuffled parts, most of them more than once. Then the roll-up was
+    refreshed once.
     """
-    db, fixes, chance = migrated(engine), [fix for device in fleet() for fix in device.fixes], random.Random(1)
+    db, chance = migrated(engine), random.Random(1)
+    fixes = [fix for device in fleet() for fix in device.fixes]
     for part in range(3):
         inserted = [fix for fix in fixes if part == 0 or chance.random() < 0.6]
         chance.shuffle(inserted)

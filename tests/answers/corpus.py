@@ -1,7 +1,9 @@
-"""Labelled days. A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver would send.
+"""Labelled days.
 
-The true positions are simulated, so it is known when the wheels stood and how far they rolled. The fixes are computed from
-these positions with a given rate, an error of position and one kind of fault. This file does not use milepost's definition of stops and trips.
+A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver
+would send. The true positions are simulated, so it is known when the wheels stood and how far they
+rolled. The fixes are computed from these positions with a given rate, an error of position and one
+kind of fault. This file does not use milepost's definition of stops and trips.
 """
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ MERIDIAN_M, EQUATOR_M = 111_132.954, 6_378_137.0
 # Seconds between two fixes, and root mean squares of the error of position in metres.
 RATES = (1, 5, 15, 30, 60, 300)
 ERRORS = (3, 8, 15, 30, 50)
-# Part of the random seed of vehicles, routes and errors. The limits of trips were chosen with the empty seed, so any other value gives days
-# that were not used to choose them.
+# Part of the random seed of vehicles, routes and errors. The limits of trips were chosen with the
+# empty seed, so any other value gives days that were not used to choose the limits.
 DRAW = os.environ.get("CORPUS_DRAW", "")
 
 
@@ -41,8 +43,10 @@ class Journey:
     def _step(self, speed: float) -> None:
         mean, self.speed = (self.speed + speed) / 2, speed
         phi = math.radians(self.lat)
-        north = MERIDIAN_M - 559.822 * math.cos(2 * phi) + 1.175 * math.cos(4 * phi)  # metres of a degree of latitude on WGS84
-        east = math.pi / 180 * EQUATOR_M * math.cos(phi) / math.sqrt(1 - 0.00669437999 * math.sin(phi) ** 2)
+        # Metres of a degree of latitude, and of longitude, on WGS84.
+        north = MERIDIAN_M - 559.822 * math.cos(2 * phi) + 1.175 * math.cos(4 * phi)
+        flattened = math.sqrt(1 - 0.00669437999 * math.sin(phi) ** 2)
+        east = math.pi / 180 * EQUATOR_M * math.cos(phi) / flattened
         self.lat += mean * math.cos(self.heading) / north
         self.lng += mean * math.sin(self.heading) / east
         self.metres += mean
@@ -57,9 +61,10 @@ class Journey:
         return self
 
     def _roll(self, metres: float, cruise: float, push: float, wobble: float, until: float) -> None:
-        """Accelerates to the cruising speed, and brakes to the speed `until` at the end of `metres`.
+        """Accelerates to the speed `cruise`, and brakes to the speed `until` at the end.
 
-        push: acceleration, m/s². wobble: standard deviation of the change of heading in each second, radians.
+        Speeds are in m/s. push: acceleration, m/s². wobble: standard deviation of the change of
+        heading in each second, radians.
         """
         end = self.metres + metres
         while self.metres < end:
@@ -68,18 +73,30 @@ class Journey:
             self.heading += self.chance.gauss(0, wobble)
             self._step(max(target, min(cruise, 0.6)))
 
-    def drive(self, metres: float, cruise: float, block: tuple[float, float], push: float = 1.5, wobble: float = 0.004,
-              turn: float = 0.5, light: float = 0.15, slow: float = 4.5) -> "Journey":
-        """Drives along blocks of a street. A block ends with a turn, a traffic light, both or neither.
+    def drive(
+        self,
+        metres: float,
+        cruise: float,
+        block: tuple[float, float],
+        push: float = 1.5,
+        wobble: float = 0.004,
+        turn: float = 0.5,
+        light: float = 0.15,
+        slow: float = 4.5,
+    ) -> "Journey":
+        """Drives along blocks of a street.
 
-        block: range of the length of a block, metres. turn, light: shares of blocks that end with one. slow: speed in a turn, m/s.
+        A block ends with a turn, a traffic light, both or neither. block: range of the length of a
+        block, metres. turn, light: shares of blocks that end with a turn, or with a light. slow:
+        speed in a turn, m/s.
         """
         end = self.metres + metres
         while self.metres < end:
             is_turn, is_light = self.chance.random() < turn, self.chance.random() < light
             length = min(self.chance.uniform(*block), end - self.metres)
             is_last = self.metres + length >= end - 1
-            self._roll(length, cruise, push, wobble, 0.0 if is_light or is_last else min(slow, cruise) if is_turn else cruise)
+            until = min(slow, cruise) if is_turn else cruise
+            self._roll(length, cruise, push, wobble, 0.0 if is_light or is_last else until)
             if is_light and not is_last:
                 self.speed = 0.0
                 self.stand(self.chance.randrange(8, 70))
@@ -96,7 +113,9 @@ def town_car(seed="town car") -> Journey:
     """A parcel van in a town, which stops at 14 doors."""
     day = Journey(seed).stand(1500)
     for _ in range(14):
-        day.drive(day.chance.uniform(1500, 5500), 13.5, (90, 450)).stand(day.chance.randrange(240, 1500))
+        day.drive(day.chance.uniform(1500, 5500), 13.5, (90, 450)).stand(
+            day.chance.randrange(240, 1500)
+        )
     return day
 
 
@@ -104,7 +123,16 @@ def truck() -> Journey:
     """A truck on motorways between yards, four times."""
     day = Journey("truck").stand(2400)
     for _ in range(4):
-        day.drive(1500, 12, (150, 500)).drive(day.chance.uniform(30_000, 60_000), 23, (3000, 9000), push=0.6, wobble=0.002, turn=0.2, light=0, slow=20)
+        day.drive(1500, 12, (150, 500)).drive(
+            day.chance.uniform(30_000, 60_000),
+            23,
+            (3000, 9000),
+            push=0.6,
+            wobble=0.002,
+            turn=0.2,
+            light=0,
+            slow=20,
+        )
         day.drive(1200, 12, (150, 500)).stand(day.chance.randrange(1500, 3600))
     return day
 
@@ -112,21 +140,33 @@ def truck() -> Journey:
 def bicycle() -> Journey:
     day = Journey("bicycle").stand(900)
     for _ in range(9):
-        day.drive(day.chance.uniform(1200, 4000), 5.2, (60, 350), push=0.8, wobble=0.01, slow=3).stand(day.chance.randrange(240, 1200))
+        day.drive(
+            day.chance.uniform(1200, 4000), 5.2, (60, 350), push=0.8, wobble=0.01, slow=3
+        ).stand(day.chance.randrange(240, 1200))
     return day
 
 
 def walker() -> Journey:
     day = Journey("walker").stand(1200)
     for _ in range(7):
-        day.drive(day.chance.uniform(500, 1500), 1.35, (60, 220), push=0.8, wobble=0.02, light=0.05).stand(day.chance.randrange(300, 1800))
+        day.drive(
+            day.chance.uniform(500, 1500), 1.35, (60, 220), push=0.8, wobble=0.02, light=0.05
+        ).stand(day.chance.randrange(300, 1800))
     return day
 
 
 def train() -> Journey:
     day = Journey("train").stand(1200)
     for number in range(6):
-        day.drive(day.chance.uniform(20_000, 45_000), 50, (5000, 12_000), push=0.5, wobble=0.0015, turn=0, light=0)
+        day.drive(
+            day.chance.uniform(20_000, 45_000),
+            50,
+            (5000, 12_000),
+            push=0.5,
+            wobble=0.0015,
+            turn=0,
+            light=0,
+        )
         day.stand(60 if number % 2 else day.chance.randrange(240, 500))
     return day.stand(600)
 
@@ -134,7 +174,16 @@ def train() -> Journey:
 def ferry() -> Journey:
     day = Journey("ferry", lat=54.6, lng=10.2).stand(1500)
     for _ in range(4):
-        day.drive(day.chance.uniform(9000, 16_000), 8.5, (4000, 8000), push=0.05, wobble=0.001, turn=0.3, light=0, slow=7)
+        day.drive(
+            day.chance.uniform(9000, 16_000),
+            8.5,
+            (4000, 8000),
+            push=0.05,
+            wobble=0.001,
+            turn=0.3,
+            light=0,
+            slow=7,
+        )
         day.stand(day.chance.randrange(900, 2400))
         day.heading += math.pi
     return day
@@ -147,7 +196,14 @@ def parked() -> Journey:
 def commuter() -> Journey:
     """Drives to work and back home, and to a place nearby at noon. The car is parked in between."""
     day = Journey("commuter").stand(3 * 3600).drive(14_000, 16, (200, 900)).stand(4 * 3600)
-    return day.drive(1800, 12, (100, 400)).stand(1500).drive(1800, 12, (100, 400)).stand(4 * 3600).drive(14_000, 16, (200, 900)).stand(3 * 3600)
+    return (
+        day.drive(1800, 12, (100, 400))
+        .stand(1500)
+        .drive(1800, 12, (100, 400))
+        .stand(4 * 3600)
+        .drive(14_000, 16, (200, 900))
+        .stand(3 * 3600)
+    )
 
 
 @functools.cache
@@ -166,13 +222,23 @@ def unit_errors(seed: str, seconds: int) -> list[tuple[float, float]]:
     return errors
 
 
-def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: bool = True, spikes: float = 0.0, tunnels: int = 0,
-             canyons: int = 0, sleeps: bool = False) -> list[dict]:
-    """Returns the fixes that a receiver sends. error_m: root mean square of its error (`unit_errors`).
+def fixes_of(
+    driver: str,
+    day: Journey,
+    rate_s: int,
+    error_m: float,
+    has_speed: bool = True,
+    spikes: float = 0.0,
+    tunnels: int = 0,
+    canyons: int = 0,
+    sleeps: bool = False,
+) -> list[dict]:
+    """Returns the fixes that a receiver sends.
 
-    spikes: share of wrong fixes, which are 200 to 900 m off. tunnels: number of silences of up to 150 s while driving. canyons: number of
-    periods of 2 to 4 min with four times the error. sleeps: after standing for two minutes, the device sends a last fix, and the
-    next one when it wakes, 20 s before it moves.
+    error_m: root mean square of its error (`unit_errors`). spikes: share of wrong fixes, which are
+    200 to 900 m off. tunnels: number of silences of up to 150 s while driving. canyons: number of
+    periods of 2 to 4 min with four times the error. sleeps: after standing for two minutes, the
+    device sends a last fix; it sends the next fix when it wakes, 20 s before it moves.
     """
     chance = random.Random(f"{driver}/{rate_s}/{error_m}{DRAW}")
     errors = unit_errors(day.seed, len(day.states))
@@ -181,7 +247,9 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
     dark, rough = set(), set()
     for _ in range(tunnels):
         begin = chance.choice(tuple(moving))
-        dark.update(second for second in range(begin, begin + chance.randrange(40, 150)) if second in moving)
+        dark.update(
+            second for second in range(begin, begin + chance.randrange(40, 150)) if second in moving
+        )
     for _ in range(canyons):
         begin = chance.choice(tuple(moving))
         rough.update(range(begin, begin + chance.randrange(120, 240)))
@@ -198,8 +266,13 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
         if chance.random() < spikes:
             distance, bearing = chance.uniform(200, 900), chance.uniform(0, 2 * math.pi)
             north, east = distance * math.cos(bearing), distance * math.sin(bearing)
-        fix = {"driver": driver, "ms": START_MS + second * 1000, "seq": len(fixes) + 1,
-               "lat": lat + north / 111_200, "lng": lng + east / (111_320 * math.cos(math.radians(lat)))}
+        fix = {
+            "driver": driver,
+            "ms": START_MS + second * 1000,
+            "seq": len(fixes) + 1,
+            "lat": lat + north / 111_200,
+            "lng": lng + east / (111_320 * math.cos(math.radians(lat))),
+        }
         if has_speed:
             fix["speed"] = round(max(0.0, speed + chance.gauss(0, 0.2)), 2) if speed else 0.0
         fixes.append(fix)
@@ -208,7 +281,11 @@ def fixes_of(driver: str, day: Journey, rate_s: int, error_m: float, has_speed: 
 
 @dataclass
 class Labelled:
-    """A labelled day: its row in the printed table, the rate and the error of its fixes, the fixes, and the true movement."""
+    """A labelled day.
+
+    Its row in the printed table, the rate and the error of its fixes, the fixes, and the true
+    movement.
+    """
     row: str
     rate_s: int
     error_m: float
@@ -231,12 +308,21 @@ class Labelled:
 def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
     """Returns a labelled day for each row, rate and error."""
     rows = [
-        ("town", town_car(), {}), ("town, no speed", town_car(), {"has_speed": False}),
+        ("town", town_car(), {}),
+        ("town, no speed", town_car(), {"has_speed": False}),
         ("town, spikes", town_car("spikes"), {"spikes": 0.01, "has_speed": False}),
-        ("town, tunnels and canyons", town_car("canyon"), {"tunnels": 5, "canyons": 6, "has_speed": False}),
-        ("truck", truck(), {}), ("bicycle", bicycle(), {"has_speed": False}), ("walker", walker(), {"has_speed": False}),
-        ("train", train(), {"has_speed": False, "tunnels": 3}), ("ferry", ferry(), {"has_speed": False}),
-        ("parked, spikes", parked(), {"spikes": 0.004}), ("sleeper", commuter(), {"sleeps": True}),
+        (
+            "town, tunnels and canyons",
+            town_car("canyon"),
+            {"tunnels": 5, "canyons": 6, "has_speed": False},
+        ),
+        ("truck", truck(), {}),
+        ("bicycle", bicycle(), {"has_speed": False}),
+        ("walker", walker(), {"has_speed": False}),
+        ("train", train(), {"has_speed": False, "tunnels": 3}),
+        ("ferry", ferry(), {"has_speed": False}),
+        ("parked, spikes", parked(), {"spikes": 0.004}),
+        ("sleeper", commuter(), {"sleeps": True}),
     ]
     found = []
     for row, day, trouble in rows:
@@ -248,7 +334,10 @@ def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
 
 
 def matched(found: list[tuple[int, int]], true_stops: list[tuple[int, int]]) -> int:
-    """Returns how many true stops overlap a found stop by at least half of their union. Each found stop counts once."""
+    """Returns how many true stops overlap a found stop by at least half of their union.
+
+    Each found stop counts once.
+    """
     free, hits = set(range(len(found))), 0
     for began, ended in true_stops:
         for index in sorted(free):
@@ -272,7 +361,9 @@ class Score:
     trips: int = 0
     true_trips: int = 0
 
-    def add(self, labelled: Labelled, stops: list[tuple[int, int]], metres: float, trips: int) -> "Score":
+    def add(
+        self, labelled: Labelled, stops: list[tuple[int, int]], metres: float, trips: int
+    ) -> "Score":
         self.hits += matched(stops, labelled.stops)
         self.found_stops += len(stops)
         self.true_stops += len(labelled.stops)
@@ -293,9 +384,16 @@ class Score:
 
     @property
     def f1(self) -> float:
-        return 2 * self.hits / (self.found_stops + self.true_stops) if self.found_stops + self.true_stops else 1.0
+        return (
+            2 * self.hits / (self.found_stops + self.true_stops)
+            if self.found_stops + self.true_stops
+            else 1.0
+        )
 
     @property
     def mileage_error(self) -> float:
-        """Sum of the absolute errors of the mileage, divided by the true mileage. For parked days, the sum in kilometres."""
+        """Sum of the absolute errors of the mileage, divided by the true mileage.
+
+        For parked days, the sum in kilometres.
+        """
         return self.off_metres / (self.true_metres or 1000)

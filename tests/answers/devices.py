@@ -1,4 +1,7 @@
-"""Simulated devices whose route is known. Each method moves the driver and records the fixes that the device sends."""
+"""Simulated devices whose route is known.
+
+Each method of a device moves the driver, and records the fixes that the device sends.
+"""
 from __future__ import annotations
 
 import random
@@ -13,9 +16,22 @@ def epoch_ms(text: str, tz: str = "UTC") -> int:
 
 
 class Device:
-    """Sends a fix at its start, and then one every `every` seconds. milepost receives each of them `lag` seconds later."""
+    """Sends a fix at its start, and then one every `every` seconds.
 
-    def __init__(self, driver: str, start: str, lat: float, lng: float, every: float = 5, tz: str = "UTC", lag: float = 1):
+    milepost receives each fix `lag` seconds later. Speeds are in m/s, bearings in degrees clockwise
+    from north.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        start: str,
+        lat: float,
+        lng: float,
+        every: float = 5,
+        tz: str = "UTC",
+        lag: float = 1,
+    ):
         self.driver, self.every, self.lag = driver, every, lag
         self.ms, self.lat, self.lng, self.seq = epoch_ms(start, tz), lat, lng, 0
         self.chance = random.Random(driver)
@@ -32,7 +48,9 @@ class Device:
     def stand(self, seconds: float, noise_m: float = 4) -> "Device":
         for _ in range(round(seconds / self.every)):
             self.ms += round(self.every * 1000)
-            place = destination(self.lat, self.lng, self.chance.uniform(0, 360), abs(self.chance.gauss(0, noise_m)))
+            place = destination(
+                self.lat, self.lng, self.chance.uniform(0, 360), abs(self.chance.gauss(0, noise_m))
+            )
             self._send(*place, 0)
         return self
 
@@ -48,8 +66,17 @@ class Device:
 
     def _send(self, lat, lng, speed):
         self.seq += 1
-        self.fixes.append({"driver": self.driver, "ms": self.ms, "lat": lat, "lng": lng, "seq": self.seq, "speed": speed,
-                           "received": self.ms + round(self.lag * 1000)})
+        self.fixes.append(
+            {
+                "driver": self.driver,
+                "ms": self.ms,
+                "lat": lat,
+                "lng": lng,
+                "seq": self.seq,
+                "speed": speed,
+                "received": self.ms + round(self.lag * 1000),
+            }
+        )
 
 
 def square() -> Device:
@@ -62,12 +89,21 @@ def square() -> Device:
 
 def lunch() -> Device:
     """Drives for half an hour, stands for 45 minutes at lunch, and drives back for half an hour."""
-    return Device("lunch", "2026-06-01T11:00:00", 52.5, 13.4).drive(45, 10, 1800).stand(2700).drive(225, 10, 1800)
+    return (
+        Device("lunch", "2026-06-01T11:00:00", 52.5, 13.4)
+        .drive(45, 10, 1800)
+        .stand(2700)
+        .drive(225, 10, 1800)
+    )
 
 
 def night() -> Device:
     """Drives across midnight in Berlin, with a fix a minute."""
-    return Device("night", "2026-06-01T23:30:30", 52.5, 13.4, every=60, tz="Europe/Berlin").drive(90, 20, 3600).stand(7200)
+    return (
+        Device("night", "2026-06-01T23:30:30", 52.5, 13.4, every=60, tz="Europe/Berlin")
+        .drive(90, 20, 3600)
+        .stand(7200)
+    )
 
 
 def parked(driver: str, start: str, hours: int, tz: str) -> Device:
@@ -77,18 +113,33 @@ def parked(driver: str, start: str, hours: int, tz: str) -> Device:
 
 def dateline() -> Device:
     """Fiji: drives east across 180 degrees, and stops near the line."""
-    return Device("dateline", "2026-06-01T08:00:00", -17.0, 179.9).drive(90, 15, 700).stand(900).drive(90, 15, 1200)
+    return (
+        Device("dateline", "2026-06-01T08:00:00", -17.0, 179.9)
+        .drive(90, 15, 700)
+        .stand(900)
+        .drive(90, 15, 1200)
+    )
 
 
 def pole() -> Device:
     """Passes the North Pole at a distance of a few metres, and stops there."""
-    device = Device("pole", "2026-06-01T08:00:00", 89.95, 30).drive(0, 10, 555).stand(1200, noise_m=3)
+    device = (
+        Device("pole", "2026-06-01T08:00:00", 89.95, 30).drive(0, 10, 555).stand(1200, noise_m=3)
+    )
     return device.drive(180, 10, 600)
 
 
 def silent() -> Device:
-    """Is silent for two hours, and then sends from another place. Later, is silent for half an hour without moving."""
-    device = Device("silent", "2026-06-01T06:00:00", 51.5, -0.1).drive(0, 10, 900).silent(7200).jump(51.7, 0.2)
+    """Is silent for two hours, and then sends from another place.
+
+    Later, is silent for half an hour without moving.
+    """
+    device = (
+        Device("silent", "2026-06-01T06:00:00", 51.5, -0.1)
+        .drive(0, 10, 900)
+        .silent(7200)
+        .jump(51.7, 0.2)
+    )
     return device.drive(90, 10, 900).silent(1800).drive(90, 10, 600)
 
 
@@ -97,7 +148,9 @@ def wild(number: int) -> Device:
 
     Includes silences, noise, equal times, restarted counters, unknown speeds and bad accuracies.
     """
-    device = Device(f"wild{number}", "2026-06-01T00:00:00", 10 * number - 80, 37 * number % 360 - 180)
+    device = Device(
+        f"wild{number}", "2026-06-01T00:00:00", 10 * number - 80, 37 * number % 360 - 180
+    )
     chance = random.Random(number)
     for _ in range(60):
         device.every = chance.choice((1, 5, 7.5, 20, 90, 200, 400, 1500))
@@ -112,7 +165,11 @@ def wild(number: int) -> Device:
         elif act == 3 and chance.random() < 0.3:
             device.seq = 0
         else:
-            device.drive(chance.uniform(0, 360), chance.choice((0.5, 1.05, 1.2, 3, 14)), device.every * chance.randrange(1, 15))
+            device.drive(
+                chance.uniform(0, 360),
+                chance.choice((0.5, 1.05, 1.2, 3, 14)),
+                device.every * chance.randrange(1, 15),
+            )
     for fix in device.fixes:
         if chance.random() < 0.2:
             fix["speed"] = None
@@ -139,35 +196,60 @@ def courier() -> Device:
 
 def jam() -> Device:
     """Crawls for an hour at 0.4 m/s in a traffic jam, across midnight UTC."""
-    return Device("jam", "2026-06-01T23:20:00", 52.5, 13.4, every=10).drive(0, 15, 300).drive(0, 0.4, 3600).drive(0, 15, 300)
+    return (
+        Device("jam", "2026-06-01T23:20:00", 52.5, 13.4, every=10)
+        .drive(0, 15, 300)
+        .drive(0, 0.4, 3600)
+        .drive(0, 15, 300)
+    )
 
 
 def jumper() -> Device:
     """Drives 3,000 m at 10 m/s.
 
-    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows; its last fix before midnight
-    UTC is far off.
+    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows;
+    its last fix before midnight UTC is far off.
     """
     device = Device("jumper", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 300)
     device.fixes[20].update(lat=53.4, speed=99.0)
-    device.fixes[30].update(dict(zip(("lat", "lng"), destination(device.fixes[30]["lat"], device.fixes[30]["lng"], 0, 900))), speed=98.0)
+    lat, lng = destination(device.fixes[30]["lat"], device.fixes[30]["lng"], 0, 900)
+    device.fixes[30].update(lat=lat, lng=lng, speed=98.0)
     device.fixes[40].update(lng=13.44, acc=900.0, speed=97.0)
     device.silent(2 * 3600).drive(90, 10, 35_000)
     device.fixes[-1].update(acc=30.0)
-    last = max(place for place, fix in enumerate(device.fixes) if fix["ms"] < epoch_ms("2026-06-02T00:00:00"))
+    last = max(
+        place
+        for place, fix in enumerate(device.fixes)
+        if fix["ms"] < epoch_ms("2026-06-02T00:00:00")
+    )
     device.fixes[last].update(lat=50.0)
     return device
 
 
 def flight() -> Device:
-    """Sends from another town after a silence of ten minutes: no vehicle is that fast. 20 hours later, sends from a place 11 km away."""
-    device = Device("flight", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 600).silent(600).jump(48.1, 11.5)
+    """Sends from another town after a silence of ten minutes: no vehicle is that fast.
+
+    20 hours later, sends from a place 11 km away.
+    """
+    device = (
+        Device("flight", "2026-06-01T12:00:00", 52.5, 13.4)
+        .drive(90, 10, 600)
+        .silent(600)
+        .jump(48.1, 11.5)
+    )
     return device.drive(90, 10, 600).silent(20 * 3600).jump(48.2, 11.5).drive(90, 10, 300)
 
 
 def vague() -> Device:
-    """Sends two fixes late in the evening, an inaccurate fix on the next day, and two more fixes on the day after."""
-    device = Device("vague", "2026-06-01T22:20:00", 52.5, 13.4, every=600).drive(0, 1, 600).silent(11 * 3600)
+    """Sends two fixes in the evening, and an inaccurate fix on the next day.
+
+    Sends two more fixes on the day after that.
+    """
+    device = (
+        Device("vague", "2026-06-01T22:20:00", 52.5, 13.4, every=600)
+        .drive(0, 1, 600)
+        .silent(11 * 3600)
+    )
     device.drive(0, 0.001, 600).silent(24 * 3600).drive(0, 1, 1200)
     device.fixes[2].update(acc=500.0)
     return device
@@ -215,11 +297,19 @@ def working_day() -> list[Device]:
     def device(driver, start, **more):
         return Device(driver, start, 52.5200, 13.4050, tz="Europe/Berlin", **{"every": 15, **more})
 
-    anna = device("anna", "2026-06-01T08:00:00").drive(90, 12, 1500).stand(2100).drive(270, 12, 1500)
+    anna = (
+        device("anna", "2026-06-01T08:00:00").drive(90, 12, 1500).stand(2100).drive(270, 12, 1500)
+    )
     ben = device("ben", "2026-06-01T09:00:00")
     for bearing in (0, 60, 120, 180, 240, 300):
         ben.drive(bearing, 10, 360).stand(300)
-    chloe = device("chloe", "2026-06-01T10:00:00").drive(200, 16, 900).silent(4800).jump(52.4, 13.2).drive(20, 16, 600)
+    chloe = (
+        device("chloe", "2026-06-01T10:00:00")
+        .drive(200, 16, 900)
+        .silent(4800)
+        .jump(52.4, 13.2)
+        .drive(20, 16, 600)
+    )
     chloe.drive(20, 31, 240).drive(20, 16, 300)
     dmitri = device("dmitri", "2026-06-01T22:30:00").drive(300, 20, 5400).stand(900)
     eva = device("eva", "2026-06-01T12:00:00", lag=2).drive(45, 9, 1800).stand(1500)

@@ -1,5 +1,6 @@
-"""Kinds of days that corpus.py does not have, and that were not used to choose the limits: all figures agree with each other, and
-with the simulated truth.
+"""Tests kinds of days that corpus.py does not have, and that were not used to choose the limits.
+
+All figures agree with each other, and with the simulated truth.
 """
 from __future__ import annotations
 
@@ -15,14 +16,24 @@ HOUR = 3600
 
 
 def drifting(fixes: list[dict], metres: float, memory_s: float) -> list[dict]:
-    """Adds the error of a receiver between tall buildings, which drifts for minutes, to the fixes."""
+    """Adds the error of a receiver between tall buildings to the fixes.
+
+    metres: root mean square of the error. memory_s: time constant with which the error drifts.
+    """
     chance, north, east, ms = random.Random("drift"), 0.0, 0.0, fixes[0]["ms"]
     found = []
     for fix in fixes:
-        keep = math.exp((ms - fix["ms"]) / 1000 / memory_s)
-        north, east = (keep * one + chance.gauss(0, metres / math.sqrt(2) * math.sqrt(1 - keep * keep)) for one in (north, east))
+        decay = math.exp((ms - fix["ms"]) / 1000 / memory_s)
+        deviation = metres / math.sqrt(2) * math.sqrt(1 - decay * decay)
+        north, east = (decay * error + chance.gauss(0, deviation) for error in (north, east))
         ms = fix["ms"]
-        found.append({**fix, "lat": fix["lat"] + north / 111_200, "lng": fix["lng"] + east / (111_320 * math.cos(math.radians(fix["lat"])))})
+        found.append(
+            {
+                **fix,
+                "lat": fix["lat"] + north / 111_200,
+                "lng": fix["lng"] + east / (111_320 * math.cos(math.radians(fix["lat"]))),
+            }
+        )
     return found
 
 
@@ -47,7 +58,10 @@ def depots() -> Journey:
 
 
 def ferry_asleep() -> tuple[list[dict], Journey]:
-    """A car drives to a port, and its device is silent on board for two hours while the ship goes 40 km. The car does so twice."""
+    """A car drives to a port and goes 40 km by ship, twice.
+
+    Its device is silent on board, for two hours.
+    """
     day = Journey("ferry asleep").stand(1200)
     aboard = []
     for _ in range(2):
@@ -60,27 +74,44 @@ def ferry_asleep() -> tuple[list[dict], Journey]:
         day.stand(300).drive(9000, 14, (200, 800)).stand(HOUR)
     fixes = fixes_of("ferry asleep", day, 15, 5, has_speed=False)
     seconds = [(fix["ms"] - fixes[0]["ms"]) / 1000 + 15 for fix in fixes]
-    return [fix for fix, second in zip(fixes, seconds) if not any(a <= second <= b for a, b in aboard)], day
+    return [
+        fix for fix, second in zip(fixes, seconds) if not any(a <= second <= b for a, b in aboard)
+    ], day
 
 
 def figures(db, driver: str) -> dict:
-    """Returns a driver's figures. Checks that days, days of another zone, episodes and quarters agree."""
+    """Returns a driver's figures.
+
+    Asserts that days, days of another zone, episodes and quarters agree.
+    """
     days = ask(db, "days", driver=driver, **JUNE)
     local = ask(db, "days", driver=driver, **{**JUNE, "tz": "Asia/Kolkata"})
     episodes = ask(db, "episodes", rest="ORDER BY began", driver=driver, **JUNE)
-    (quarters,) = db.rows(f"SELECT sum(distance_m) AS metres, sum(moving_s) AS moving_s FROM {{db}}.driver_quarters WHERE driver_id = '{driver}'")
+    (quarters,) = db.rows(
+        f"SELECT sum(distance_m) AS metres, sum(moving_s) AS moving_s FROM {{db}}.driver_quarters "
+        f"WHERE driver_id = '{driver}'"
+    )
     trips = [row for row in episodes if row["kind"] == "trip"]
     stops = [row for row in episodes if row["kind"] == "stop"]
     metres = sum(row["metres"] for row in days)
-    for other in (sum(row["metres"] for row in local), sum(row["metres"] for row in trips), quarters["metres"]):
+    for other in (
+        sum(row["metres"] for row in local),
+        sum(row["metres"] for row in trips),
+        quarters["metres"],
+    ):
         assert abs(metres - other) < 0.5 + metres * 1e-5, (metres, other)
     moving = sum(row["moving_s"] for row in days)
-    for other in (sum(row["moving_s"] for row in local), sum(row["seconds"] for row in trips), quarters["moving_s"]):
+    for other in (
+        sum(row["moving_s"] for row in local),
+        sum(row["seconds"] for row in trips),
+        quarters["moving_s"],
+    ):
         assert abs(moving - other) < 0.5, (moving, other)
     standing = sum(row["standing_s"] for row in days)
     for other in (sum(row["standing_s"] for row in local), sum(row["seconds"] for row in stops)):
         assert abs(standing - other) < 0.5, (standing, other)
-    assert sum(row["trips"] for row in days) == len(trips) and sum(row["stops"] for row in days) == len(stops)
+    assert sum(row["trips"] for row in days) == len(trips)
+    assert sum(row["stops"] for row in days) == len(stops)
     gaps = sum(row["untracked_m"] for row in episodes if row["kind"] == "gap")
     assert abs(sum(row["untracked_m"] for row in days) - gaps) < 0.5
     for episode, following in zip(episodes, episodes[1:]):
@@ -89,14 +120,25 @@ def figures(db, driver: str) -> dict:
 
 
 def test_figures_of_held_out_days_match_the_truth(db):
-    """Fixes are 15 s apart, with errors of 5 to 8 m. Between tall buildings, they also drift by 15 and 25 m for two minutes at a time."""
+    """Fixes are 15 s apart, with errors of 5 to 8 m.
+
+    Between tall buildings, the positions also drift by 15 and 25 m for two minutes at a time.
+    """
     car, feet, yards, east = town_car("held out"), walker(), depots(), town_car("held out")
+    # For each driver: the true day, its fixes, and by how many milliseconds the fixes were moved to
+    # a later time.
     days = {
         "canyon car": (car, drifting(fixes_of("c", car, 15, 8, has_speed=False), 25, 120), 0),
         "canyon walker": (feet, drifting(fixes_of("w", feet, 15, 5, has_speed=False), 15, 120), 0),
         "midnight": (car, later(fixes_of("m", car, 15, 8), 18 * HOUR * 1000), 18 * HOUR * 1000),
         "depots": (yards, fixes_of("d", yards, 15, 5, has_speed=False), 0),
-        "180": (east, around_180([{**fix, "lng": fix["lng"] + 180 - 13.4} for fix in fixes_of("x", east, 15, 8)]), 0),
+        "180": (
+            east,
+            around_180(
+                [{**fix, "lng": fix["lng"] + 180 - 13.4} for fix in fixes_of("x", east, 15, 8)]
+            ),
+            0,
+        ),
         "ferry": (*reversed(ferry_asleep()), 0),
     }
     for driver, (_, fixes, _) in days.items():
@@ -105,20 +147,30 @@ def test_figures_of_held_out_days_match_the_truth(db):
     for driver, (day, _, shift_ms) in days.items():
         found = figures(db, driver)
         labelled = Labelled(driver, 0, 0, [{"driver": driver}], day)
-        spans = [(epoch_ms(row["began"]) - shift_ms, epoch_ms(row["ended"]) - shift_ms) for row in found["stops"]]
+        spans = [
+            (epoch_ms(row["began"]) - shift_ms, epoch_ms(row["ended"]) - shift_ms)
+            for row in found["stops"]
+        ]
         result = Score().add(labelled, spans, found["metres"], len(found["trips"]))
         assert result.f1 == 1 and abs(found["metres"] / day.metres - 1) < 0.02, (driver, result)
-        # The route of the ship is unknown. So the distance of the gaps is that of two straight crossings of 40 km.
-        assert abs(found["gap_m"] - (80_000 if driver == "ferry" else 0)) < 200, (driver, found["gap_m"])
+        # The route of the ship is unknown. So the distance of the gaps is that of two straight
+        # crossings of 40 km.
+        assert abs(found["gap_m"] - (80_000 if driver == "ferry" else 0)) < 200, (
+            driver,
+            found["gap_m"],
+        )
 
 
 def test_hours_that_arrive_in_reverse_order_give_the_same_day(db):
     car = town_car("held out")
     fixes = later(fixes_of("late", car, 15, 8), 18 * HOUR * 1000)  # over midnight
     db.insert([{**fix, "driver": "in order"} for fix in fixes])
-    pieces = [fixes[at:at + len(fixes) // 4 + 1] for at in range(0, len(fixes), len(fixes) // 4 + 1)]
+    size = len(fixes) // 4 + 1
+    pieces = [fixes[at:at + size] for at in range(0, len(fixes), size)]
     for piece in reversed(pieces):
         db.insert([{**fix, "driver": "late"} for fix in reversed(piece)])
         db.refresh()
-    assert figures(db, "late") == {key: [{**row, "driver_id": "late"} for row in value] if isinstance(value, list) else value
-                                   for key, value in figures(db, "in order").items()}
+    assert figures(db, "late") == {
+        key: [{**row, "driver_id": "late"} for row in value] if isinstance(value, list) else value
+        for key, value in figures(db, "in order").items()
+    }

@@ -1,4 +1,4 @@
-"""`touched` counts the rows of each driver and day from parts of positions, without a view on every insert."""
+"""Tests that `touched` counts the rows of each driver and day from data parts of positions."""
 from __future__ import annotations
 
 import pytest
@@ -11,21 +11,29 @@ DAY_MS = 86_400_000
 
 
 def fixes(driver: str, first: int, count: int = 10, day: int = 0) -> list[dict]:
-    """Returns fixes with consecutive sequence numbers from `first`, `day` days after 1 June 2026."""
-    return [{"driver": driver, "ms": NOON + day * DAY_MS + n * 1000, "seq": n, "lat": 48, "lng": 11} for n in range(first, first + count)]
+    """Returns `count` fixes, numbered from `first`, on the day `day` days after 1 June 2026."""
+    return [
+        {"driver": driver, "ms": NOON + day * DAY_MS + n * 1000, "seq": n, "lat": 48, "lng": 11}
+        for n in range(first, first + count)
+    ]
 
 
 def rows(db: Database) -> dict[str, int]:
     """Counts the new data parts, and returns the number of counted rows by driver."""
     db.count_parts()
-    found = db.rows("SELECT driver_id, sum(rows) AS rows FROM {db}.touched WHERE day < '2049-01-01' GROUP BY driver_id")
+    found = db.rows(
+        "SELECT driver_id, sum(rows) AS rows FROM {db}.touched "
+        "WHERE day < '2049-01-01' GROUP BY driver_id"
+    )
     return {row["driver_id"]: row["rows"] for row in found}
 
 
 def test_each_row_counts_once_despite_merges_and_mutations(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
-        db.insert(fixes("b", first, day=-40))  # late fixes: another partition, whose block numbers lie between those of the first
+        # Late fixes are in another partition, whose block numbers lie between those of the first
+        # partition.
+        db.insert(fixes("b", first, day=-40))
     assert rows(db) == {"a": 30, "b": 30}
     assert rows(db) == {"a": 30, "b": 30}, "a second count must add nothing"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
@@ -43,7 +51,9 @@ def test_rows_merged_before_counting_are_counted(db):
         db.insert(fixes("c", first))
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
     found = rows(db)
-    assert found["c"] == 30 and found["a"] >= 10, "all new rows must count, and old rows of a mixed part may count again"
+    assert (
+        found["c"] == 30 and found["a"] >= 10
+    ), "all new rows must count, and old rows of a mixed part may count again"
     assert rows(db) == found
 
 
@@ -64,7 +74,10 @@ def test_rows_inserted_after_a_truncate_are_counted(db):
 
 
 def test_rows_with_reused_block_numbers_are_counted(tmp_path):
-    """A restarted server continues after the highest block number that it finds. If there are no parts, it reuses old numbers."""
+    """A restarted server continues after the highest block number that it finds.
+
+    If there are no parts, it reuses old numbers.
+    """
     with running_engine(tmp_path) as (url, _):
         db = migrated(url)
         for first in (0, 10):
@@ -86,11 +99,20 @@ def test_counts_of_the_former_view_are_kept(db, counted_before):
     """
     db.insert(fixes("a", 0))
     assert rows(db) == {"a": 10}
+    # Move the creation of the view by an hour, so that the part is older than the view, or newer.
     age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"
-    sql = db.ask("SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'touched_mv' FORMAT TSVRaw")
+    sql = db.ask(
+        "SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'touched_mv' "
+        "FORMAT TSVRaw"
+    )
     db.ask("ALTER TABLE {db}.touched DELETE WHERE day = '2049-01-01'", mutations_sync="2")
     assert "metadata_modification_time" in sql
-    db.ask("INSERT INTO {db}.touched (day, driver_id, rows, touched_at, speed_max, seen) " + sql.replace("SELECT metadata_modification_time", f"SELECT metadata_modification_time {age}", 1))
+    db.ask(
+        "INSERT INTO {db}.touched (day, driver_id, rows, touched_at, speed_max, seen) "
+        + sql.replace(
+            "SELECT metadata_modification_time", f"SELECT metadata_modification_time {age}", 1
+        )
+    )
     assert rows(db) == {"a": 10 if counted_before else 20}
     db.insert(fixes("a", 10))
     assert rows(db) == {"a": 20 if counted_before else 30}
@@ -100,5 +122,9 @@ def test_rollups_shows_that_counting_stopped(db):
     db.insert(fixes("a", 0))
     db.refresh()
     assert db.ask("SELECT pending, behind_s FROM {db}.rollups") == "0\t0\n"
-    db.ask("ALTER TABLE {db}.touched UPDATE touched_at = touched_at - INTERVAL 1 HOUR WHERE day = '2049-01-01'", mutations_sync="2")
+    db.ask(
+        "ALTER TABLE {db}.touched UPDATE touched_at = touched_at - INTERVAL 1 HOUR "
+        "WHERE day = '2049-01-01'",
+        mutations_sync="2",
+    )
     assert db.ask("SELECT pending, behind_s BETWEEN 3600 AND 3900 FROM {db}.rollups") == "0\t1\n"

@@ -1,4 +1,7 @@
-"""`fixes` and `last_positions`: correct before parts are merged, fast, and with comments for analysts."""
+"""Tests that `fixes` and `last_positions` are correct before parts are merged, and fast.
+
+Tests that the views have comments for analysts.
+"""
 from __future__ import annotations
 
 import json
@@ -24,10 +27,17 @@ def wanderers(shared_db):
     for _ in range(PARTS):
         fixes = []
         for number in range(DRIVERS):
-            fix = {"driver": f"d{number}", "ms": START + chance.randrange(10**6), "seq": chance.randrange(9),
-                   "lat": round(chance.uniform(-90, 90), 5), "lng": round(chance.uniform(-180, 180), 5)}
+            fix = {
+                "driver": f"d{number}",
+                "ms": START + chance.randrange(10**6),
+                "seq": chance.randrange(9),
+                "lat": round(chance.uniform(-90, 90), 5),
+                "lng": round(chance.uniform(-180, 180), 5),
+            }
             fixes.append(fix)
-            newest[fix["driver"]] = max(newest.get(fix["driver"], fix), fix, key=lambda one: (one["ms"], one["seq"]))
+            newest[fix["driver"]] = max(
+                newest.get(fix["driver"], fix), fix, key=lambda each: (each["ms"], each["seq"])
+            )
         shared_db.insert(fixes)
     return shared_db, newest
 
@@ -38,26 +48,40 @@ def in_the_north(newest):
 
 def test_last_positions_shows_the_newest_fix_while_parts_are_not_merged(wanderers):
     db, newest = wanderers
-    assert int(db.ask("SELECT count() FROM system.parts WHERE database = '{db}' AND table = 'last_positions_state' AND active")) > 1
-    found = {row["driver_id"]: (row["lat"], row["lng"]) for row in db.rows("SELECT * FROM {db}.last_positions")}
+    parts = db.ask(
+        "SELECT count() FROM system.parts "
+        "WHERE database = '{db}' AND table = 'last_positions_state' AND active"
+    )
+    assert int(parts) > 1
+    found = {
+        row["driver_id"]: (row["lat"], row["lng"])
+        for row in db.rows("SELECT * FROM {db}.last_positions")
+    }
     assert found == {driver: (fix["lat"], fix["lng"]) for driver, fix in newest.items()}
     box = "SELECT count() FROM {db}.last_positions WHERE lat BETWEEN 10 AND 40"
     for subcolumns in "01":
         for prewhere in "01":
-            settings = {"optimize_functions_to_subcolumns": subcolumns, "optimize_move_to_prewhere_if_final": prewhere}
+            settings = {
+                "optimize_functions_to_subcolumns": subcolumns,
+                "optimize_move_to_prewhere_if_final": prewhere,
+            }
             assert int(db.ask(box, **settings)) == in_the_north(newest), settings
 
 
 def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
     """These queries give wrong results.
 
-    If a later ClickHouse makes one of them correct, remove its warning from the table's comment and docs/analysts.md.
+    If a later ClickHouse makes one of them correct, remove its warning from the table's comment and
+    docs/analysts.md.
     """
     db, newest = wanderers
     for condition in ("FINAL PREWHERE lat BETWEEN 10 AND 40", "WHERE lat BETWEEN 10 AND 40"):
         wrong = int(db.ask(f"SELECT count() FROM {{db}}.last_positions_state {condition}"))
         assert wrong != in_the_north(newest), condition
-    comment = db.ask("SELECT comment FROM system.tables WHERE database = '{db}' AND name = 'last_positions_state'")
+    comment = db.ask(
+        "SELECT comment FROM system.tables WHERE database = '{db}' AND name = "
+        "'last_positions_state'"
+    )
     assert all(word in comment for word in ("last_positions instead", "PREWHERE", "without FINAL"))
 
 
@@ -68,11 +92,23 @@ def ties():
     Many rows have equal ts, seq or place, or all of them equal.
     """
     chance = random.Random(30)
-    rows = [{"driver_id": f"d{chance.randrange(40)}", "ts": chance.choice([-5, 0, START, START + 1]) / 1000, "seq": chance.choice([0, 1, 2**32 - 1]),
-             "lat_e7": chance.choice([-9 * 10**8, 0, 9 * 10**8]), "lng_e7": chance.choice([-18 * 10**8, -1, 18 * 10**8]),
-             "received_at": (START + chance.randrange(3)) / 1000, "speed_cms": chance.choice([0, 65535]),
-             "attributes": {"battery": str(chance.randrange(3))}} for _ in range(3000)]
-    rank = lambda row: (row["ts"], row["seq"], row["lat_e7"], row["lng_e7"], row["received_at"])  # noqa: E731
+    rows = [
+        {
+            "driver_id": f"d{chance.randrange(40)}",
+            "ts": chance.choice([-5, 0, START, START + 1]) / 1000,
+            "seq": chance.choice([0, 1, 2**32 - 1]),
+            "lat_e7": chance.choice([-9 * 10**8, 0, 9 * 10**8]),
+            "lng_e7": chance.choice([-18 * 10**8, -1, 18 * 10**8]),
+            "received_at": (START + chance.randrange(3)) / 1000,
+            "speed_cms": chance.choice([0, 65535]),
+            "attributes": {"battery": str(chance.randrange(3))},
+        }
+        for _ in range(3000)
+    ]
+
+    def rank(row):
+        return row["ts"], row["seq"], row["lat_e7"], row["lng_e7"], row["received_at"]
+
     newest = {}
     for row in rows:
         newest[row["driver_id"]] = max(newest.get(row["driver_id"], row), row, key=rank)
@@ -93,18 +129,38 @@ def test_order_of_inserts_does_not_change_last_positions(db, ties, optimize_on_i
         shuffled = chance.sample(rows, len(rows)) + chance.sample(rows, len(rows) // 3)
         for part in range(8):
             lines = "\n".join(json.dumps(row) for row in shuffled[part::8])
-            db.ask(f"INSERT INTO {{db}}.positions FORMAT JSONEachRow {lines}", optimize_on_insert=optimize_on_insert)
+            db.ask(
+                f"INSERT INTO {{db}}.positions FORMAT JSONEachRow {lines}",
+                optimize_on_insert=optimize_on_insert,
+            )
         stored = int(db.ask("SELECT count() FROM {db}.last_positions_state"))
-        assert stored <= 8 * len(newest), "the view must pass on at most one row per driver and insert"
+        stored_max = 8 * len(newest)
+        assert stored <= stored_max, "the view must pass on at most one row per driver and insert"
         if is_merged:
             db.ask("SYSTEM START MERGES {db}.last_positions_state")
             db.ask("OPTIMIZE TABLE {db}.last_positions_state FINAL")
             assert int(db.ask("SELECT count() FROM {db}.last_positions_state")) == len(newest)
-        answers.append({row["driver_id"]: row for row in db.rows(
-            "SELECT driver_id, toUnixTimestamp64Milli(ts) / 1000 AS ts, seq, lat, lng, speed, toUnixTimestamp64Milli(received_at) / 1000 AS received_at, "
-            "attributes FROM {db}.last_positions")})
+        answers.append(
+            {
+                row["driver_id"]: row
+                for row in db.rows(
+                    "SELECT driver_id, toUnixTimestamp64Milli(ts) / 1000 AS ts, seq, lat, lng, "
+                    "speed, toUnixTimestamp64Milli(received_at) / 1000 AS received_at, "
+                    "attributes FROM {db}.last_positions"
+                )
+            }
+        )
     assert answers[0] == answers[1]
-    found = {driver: (row["ts"], row["seq"], round(row["lat"] * 1e7), round(row["lng"] * 1e7), row["received_at"]) for driver, row in answers[0].items()}
+    found = {
+        driver: (
+            row["ts"],
+            row["seq"],
+            round(row["lat"] * 1e7),
+            round(row["lng"] * 1e7),
+            row["received_at"],
+        )
+        for driver, row in answers[0].items()
+    }
     assert found == newest
 
 
@@ -118,7 +174,10 @@ def test_last_positions_has_the_attributes_of_the_newest_fix(db):
 
 def test_only_conditions_on_the_sorting_key_are_in_prewhere(wanderers):
     db, _ = wanderers
-    plan = db.ask("EXPLAIN actions = 1 SELECT count() FROM {db}.fixes WHERE lat BETWEEN 10 AND 11 AND speed > 3")
+    plan = db.ask(
+        "EXPLAIN actions = 1 SELECT count() FROM {db}.fixes "
+        "WHERE lat BETWEEN 10 AND 11 AND speed > 3"
+    )
     prewhere = [line for line in plan.splitlines() if "Prewhere filter column:" in line]
     assert len(prewhere) == 1 and "lat_e7" in prewhere[0] and "speed" not in prewhere[0], plan
 
@@ -136,14 +195,27 @@ def test_older_row_of_the_same_fix_is_never_returned(db):
 def test_duplicate_fix_of_one_insert_is_returned_once(db):
     db.ask("SYSTEM STOP MERGES {db}.positions")
     row = "('d', '2026-06-01 08:00:00', 10, {'battery': '%s'})"
-    db.ask(f"INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, attributes) VALUES {row % 1}, {row % 2}", optimize_on_insert="0")
+    db.ask(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, attributes) "
+        f"VALUES {row % 1}, {row % 2}",
+        optimize_on_insert="0",
+    )
     assert db.ask("SELECT count() FROM {db}.positions") == "2\n", "the insert must keep both rows"
     assert db.ask("SELECT count(), any(attributes['battery']) FROM {db}.fixes") == "1\t2\n"
     assert db.ask("SELECT count() FROM {db}.last_positions") == "1\n"
 
 
-@pytest.mark.parametrize("view", ["fixes", "last_positions", "driver_quarters", "trips", "stops", "rollups"])
+@pytest.mark.parametrize(
+    "view", ["fixes", "last_positions", "driver_quarters", "trips", "stops", "rollups"]
+)
 def test_view_and_its_columns_have_comments(shared_db, view):
-    assert shared_db.ask(f"SELECT comment != '' FROM system.tables WHERE database = '{{db}}' AND name = '{view}'") == "1\n"
-    uncommented = f"SELECT name FROM system.columns WHERE database = '{{db}}' AND table = '{view}' AND comment = ''"
+    has_comment = (
+        "SELECT comment != '' FROM system.tables "
+        f"WHERE database = '{{db}}' AND name = '{view}'"
+    )
+    assert shared_db.ask(has_comment) == "1\n"
+    uncommented = (
+        "SELECT name FROM system.columns "
+        f"WHERE database = '{{db}}' AND table = '{view}' AND comment = ''"
+    )
     assert shared_db.ask(uncommented) == ""

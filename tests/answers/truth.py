@@ -1,4 +1,6 @@
-"""Computes the rows that the views must return, without SQL. Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
+"""Computes the rows that the views must return, without SQL.
+
+Distances: Vincenty's formulae on WGS84 (Survey Review, 1975).
 
 A fix is a dictionary: driver, ms (epoch), lat, lng; optional seq, speed, acc, received (ms).
 """
@@ -9,15 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-# Constants of the definition of trips, as in sql/360.
+# Constants of the definition of trips, as in sql/360. CORNER_TURN_MAX is in radians.
 GAP_MS, SAMPLING_MS, MINUTE_MS, JUMP_M = 3_600_000, 15_000, 60_000, 100
 ZERO_SPEED_MPS, ZERO_SPEED_MS, ZERO_SPEED_M, RUN_MS = 0.1, 30_000, 1000, 45_000
 MOVING_MPS, MOVING_MS = 2.5, 60_000
 FALSE_SPEED_S, BRAKE_MPS2 = 60, 8
 ASLEEP_MS_MAX, JUMP_MS_MAX = 7_200_000, 120_000
-SLOT_M, SLOT_S_MAX, CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE, PATH_SHARE = 37, 64, 32, 2.2, 0.75, 0.9, 0.7
-# Longest silence that the views connect, in UTC days, and how far beyond its window the view `gaps` reads.
+SLOT_M, SLOT_S_MAX, PATH_SHARE = 37, 64, 0.7
+CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE = 32, 2.2, 0.75, 0.9
+# Longest silence that the views connect, in UTC days.
 SILENCE_DAYS_MAX = 3
+# How far the view `gaps` reads beyond either end of its window.
 SILENCE_MARGIN_MS = 12 * 3_600_000
 QUARTER_MS, DAY_MS, MARGIN_MS = 900_000, 86_400_000, 2 * 3_600_000
 # WGS84: semi-major axis in metres, flattening, semi-minor axis.
@@ -26,13 +30,18 @@ B = A * (1 - F)
 
 
 def metres(lat1, lng1, lat2, lng2) -> float:
-    """Returns the shortest distance between two points that are not antipodes, by Vincenty's inverse formula."""
+    """Returns the shortest distance between two points, by Vincenty's inverse formula.
+
+    The distance is in metres. The points must not be antipodes.
+    """
     u1, u2 = (math.atan((1 - F) * math.tan(math.radians(lat))) for lat in (lat1, lat2))
     difference = math.radians((lng2 - lng1 + 540) % 360 - 180)
     lam = difference
     for _ in range(200):
-        sin_s = math.hypot(math.cos(u2) * math.sin(lam),
-                           math.cos(u1) * math.sin(u2) - math.sin(u1) * math.cos(u2) * math.cos(lam))
+        sin_s = math.hypot(
+            math.cos(u2) * math.sin(lam),
+            math.cos(u1) * math.sin(u2) - math.sin(u1) * math.cos(u2) * math.cos(lam),
+        )
         if sin_s == 0:
             return 0.0
         cos_s = math.sin(u1) * math.sin(u2) + math.cos(u1) * math.cos(u2) * math.cos(lam)
@@ -41,7 +50,9 @@ def metres(lat1, lng1, lat2, lng2) -> float:
         cos_2m = cos_s - 2 * math.sin(u1) * math.sin(u2) / cos2_a if cos2_a else 0.0
         c, s = F / 16 * cos2_a * (4 + F * (4 - 3 * cos2_a)), math.atan2(sin_s, cos_s)
         before = lam
-        lam = difference + (1 - c) * F * sin_a * (s + c * sin_s * (cos_2m + c * cos_s * (2 * cos_2m**2 - 1)))
+        lam = difference + (1 - c) * F * sin_a * (
+            s + c * sin_s * (cos_2m + c * cos_s * (2 * cos_2m**2 - 1))
+        )
         if abs(lam - before) < 1e-13:
             break
     big_a, big_b = vincenty_coefficients(cos2_a)
@@ -55,12 +66,26 @@ def vincenty_coefficients(cos2_a):
 
 
 def arc_correction(b, sin_s, cos_s, cos_2m):
-    return b * sin_s * (cos_2m + b / 4 * (cos_s * (2 * cos_2m**2 - 1)
-                                          - b / 6 * cos_2m * (4 * sin_s**2 - 3) * (4 * cos_2m**2 - 3)))
+    return (
+        b
+        * sin_s
+        * (
+            cos_2m
+            + b
+            / 4
+            * (
+                cos_s * (2 * cos_2m**2 - 1)
+                - b / 6 * cos_2m * (4 * sin_s**2 - 3) * (4 * cos_2m**2 - 3)
+            )
+        )
+    )
 
 
 def destination(lat, lng, bearing, distance) -> tuple[float, float]:
-    """Returns the point at this distance (metres) and bearing (degrees clockwise from north), by Vincenty's direct formula."""
+    """Returns the point at this distance and bearing, by Vincenty's direct formula.
+
+    The distance is in metres, and the bearing in degrees clockwise from north.
+    """
     azimuth, u1 = math.radians(bearing), math.atan((1 - F) * math.tan(math.radians(lat)))
     s1, sin_a = math.atan2(math.tan(u1), math.cos(azimuth)), math.cos(u1) * math.sin(azimuth)
     cos2_a = 1 - sin_a**2
@@ -76,7 +101,9 @@ def destination(lat, lng, bearing, distance) -> tuple[float, float]:
                      math.cos(u1) * math.cos(s) - math.sin(u1) * math.sin(s) * math.cos(azimuth))
     c = F / 16 * cos2_a * (4 + F * (4 - 3 * cos2_a))
     cos_2m = math.cos(2 * s1 + s)
-    turn = lam - (1 - c) * F * sin_a * (s + c * math.sin(s) * (cos_2m + c * math.cos(s) * (2 * cos_2m**2 - 1)))
+    turn = lam - (1 - c) * F * sin_a * (
+        s + c * math.sin(s) * (cos_2m + c * math.cos(s) * (2 * cos_2m**2 - 1))
+    )
     return math.degrees(lat2), (lng + math.degrees(turn) + 540) % 360 - 180
 
 
@@ -84,13 +111,18 @@ def earth_centred(lat, lng):
     """Returns earth-centred coordinates in metres."""
     e2 = F * (2 - F)
     n = A / math.sqrt(1 - e2 * math.sin(math.radians(lat)) ** 2)
-    return (n * math.cos(math.radians(lat)) * math.cos(math.radians(lng)),
-            n * math.cos(math.radians(lat)) * math.sin(math.radians(lng)), n * (1 - e2) * math.sin(math.radians(lat)))
+    return (
+        n * math.cos(math.radians(lat)) * math.cos(math.radians(lng)),
+        n * math.cos(math.radians(lat)) * math.sin(math.radians(lng)),
+        n * (1 - e2) * math.sin(math.radians(lat)),
+    )
 
 
 def mean_position(points) -> tuple[float, float]:
     """Returns the mean position of points."""
-    return degrees_of(tuple(sum(axis) / len(axis) for axis in zip(*(earth_centred(*point) for point in points))))
+    return degrees_of(
+        tuple(sum(axis) / len(axis) for axis in zip(*(earth_centred(*point) for point in points)))
+    )
 
 
 def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
@@ -145,64 +177,109 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
     """
     found = {}
     for day in {fix["ms"] // DAY_MS for fix in track}:
-        near = [place for place, fix in enumerate(track) if day * DAY_MS - MARGIN_MS <= fix["ms"] < (day + 1) * DAY_MS + MARGIN_MS]
-        accurate = [place for place in near if (track[place].get("acc") or 0) <= rules.acc_max]
-        fixes = [track[place] for place in accurate]
-        found.update((place, "jump" if is_jump(fixes, at, rules) else "") for at, place in enumerate(accurate) if track[place]["ms"] // DAY_MS == day)
-    return [found.get(place, "inaccurate") for place in range(len(track))]
+        since, until = day * DAY_MS - MARGIN_MS, (day + 1) * DAY_MS + MARGIN_MS
+        near = [index for index, fix in enumerate(track) if since <= fix["ms"] < until]
+        accurate = [index for index in near if (track[index].get("acc") or 0) <= rules.acc_max]
+        fixes = [track[index] for index in accurate]
+        for at, index in enumerate(accurate):
+            if track[index]["ms"] // DAY_MS == day:
+                found[index] = "jump" if is_jump(fixes, at, rules) else ""
+    return [found.get(index, "inaccurate") for index in range(len(track))]
 
 
 def is_jump(fixes: list[dict], at: int, rules) -> bool:
     """Returns whether the accurate fix with this index is a jump."""
+
     def near(step):
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
     def can_drive(a, b):
-        """Returns whether the fixes are at most an hour apart, and the vehicle can drive from one to the other."""
-        return a is not None and b is not None and b["ms"] - a["ms"] <= GAP_MS and not is_impossible(a, b, rules)
+        """Returns whether a vehicle can drive from a to b.
+
+        Returns false if a fix is None, or if the fixes are more than an hour apart.
+        """
+        return (
+            a is not None
+            and b is not None
+            and b["ms"] - a["ms"] <= GAP_MS
+            and not is_impossible(a, b, rules)
+        )
 
     def are_at_one_place(a, b):
         """Returns whether both fixes exist and are at the same place."""
         return a is not None and b is not None and straight_metres(a, b) <= rules.radius_m
+
     older, before, fix, after, later = (near(step) for step in (-2, -1, 0, 1, 2))
     if after is None:
         return False
     is_after_silence = before is None or fix["ms"] - before["ms"] > GAP_MS
     leaves_too_fast = after["ms"] - fix["ms"] <= GAP_MS and is_impossible(fix, after, rules)
-    # The first fix after a silence cannot be compared with the fix before. It is a jump if the next two fixes agree with each other, but
-    # not with it.
-    if is_after_silence and leaves_too_fast and can_drive(after, later) and (before is None or straight_metres(before, after) < straight_metres(before, fix)):
+    # The first fix after a silence cannot be compared with the fix before the silence. The first
+    # fix is a jump if the next two fixes agree with each other, but not with the first fix, and the
+    # next fix is nearer to where the silence began.
+    is_next_nearer = before is None or straight_metres(before, after) < straight_metres(before, fix)
+    if is_after_silence and leaves_too_fast and can_drive(after, later) and is_next_nearer:
         return True
     if before is None:
         return False
-    if not is_after_silence and leaves_too_fast and is_impossible(before, fix, rules) and not is_impossible(before, after, rules):
+    if (
+        not is_after_silence
+        and leaves_too_fast
+        and is_impossible(before, fix, rules)
+        and not is_impossible(before, after, rules)
+    ):
         return True
-    leg_to, leg_from, direct = straight_metres(before, fix), straight_metres(fix, after), straight_metres(before, after)
+    leg_to, leg_from = straight_metres(before, fix), straight_metres(fix, after)
+    direct = straight_metres(before, after)
     if min(leg_to, leg_from) <= JUMP_M:
         return False
     pace_before = speed_between(older, before) if older else 0
     pace_after = speed_between(after, later) if later else 0
-    # The next leg may lead to a second wrong fix. Then the driver is slower over two legs taken as one, and over the leg after these.
-    def beyond(one, two, three):
-        return max(speed_between(one, two), speed_between(two, three) if three else 0) if two else math.inf
-    calm_before, calm_after = min(pace_before, beyond(before, near(-3), near(-4))), min(pace_after, beyond(after, near(3), near(4)))
-    if (direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX and min(speed_between(before, fix), speed_between(fix, after))
-            > 1.5 * max(calm_before, calm_after, speed_between(before, after)) + 5):
+
+    def pace_limit(first, third, fourth):
+        """Returns the highest pace that the leg beyond the first neighbour may count as.
+
+        The second neighbour may be a wrong fix, which makes the pace of this leg too high.
+        """
+        if not third:
+            return math.inf
+        return max(speed_between(first, third), speed_between(third, fourth) if fourth else 0)
+
+    calm_before = min(pace_before, pace_limit(before, near(-3), near(-4)))
+    calm_after = min(pace_after, pace_limit(after, near(3), near(4)))
+    pace_around = max(calm_before, calm_after, speed_between(before, after))
+    is_detour = direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX
+    slower_leg = min(speed_between(before, fix), speed_between(fix, after))
+    if is_detour and slower_leg > 1.5 * pace_around + 5:
         return True
     if direct > rules.radius_m:
         return False
     # The device itself reports that it stands, and the next fix is back at the same place.
-    stands = all(each.get("speed") is not None and each["speed"] < ZERO_SPEED_MPS for each in (before, fix, after))
+    stands = all(
+        each.get("speed") is not None and each["speed"] < ZERO_SPEED_MPS
+        for each in (before, fix, after)
+    )
     is_soon = fix["ms"] - before["ms"] <= ASLEEP_MS_MAX and after["ms"] - fix["ms"] <= ASLEEP_MS_MAX
-    if stands and is_soon and max(leg_to, leg_from) <= ZERO_SPEED_M and (are_at_one_place(older, before) or are_at_one_place(after, later)):
+    if (
+        stands
+        and is_soon
+        and max(leg_to, leg_from) <= ZERO_SPEED_M
+        and (are_at_one_place(older, before) or are_at_one_place(after, later))
+    ):
         return True
-    # This fix is the first after a silence. It is wrong if the next fix, soon after it, is where the silence began.
-    return is_after_silence and after["ms"] - fix["ms"] <= JUMP_MS_MAX and speed_between(fix, after) > 1.5 * pace_after + 5
+    # The first fix after a silence is wrong if the next fix comes soon, and is where the silence
+    # began.
+    return (
+        is_after_silence
+        and after["ms"] - fix["ms"] <= JUMP_MS_MAX
+        and speed_between(fix, after) > 1.5 * pace_after + 5
+    )
 
 
 def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
-    """Returns the fixes that are not dropped, each with its `true_speed`: the speed that the device sent; None if the device sent
-    none, or a false one.
+    """Returns the fixes that are not dropped, each with its `true_speed`.
+
+    This is the speed that the device sent; None if the device sent no speed, or a false one.
     """
     fixes = [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
     return [{**fix, "true_speed": None if is_false_speed(before, fix, after) else fix.get("speed")}
@@ -210,23 +287,47 @@ def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
 
 
 def is_false_speed(before, fix, after) -> bool:
-    """Returns whether the fixes around this one show that the device cannot have had the speed that it sent."""
+    """Returns whether the neighbouring fixes show that the speed that the device sent is false."""
     if not before or not after or fix.get("speed") is None:
         return False
-    speed, times = round(fix["speed"] * 100) / 100, [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
+    speed = round(fix["speed"] * 100) / 100
+    times = [(b["ms"] - a["ms"]) / 1000 for a, b in ((before, fix), (fix, after))]
     nearest = min(speed**2 / (2 * BRAKE_MPS2), speed * min(times) / 4)
-    return max(times) <= FALSE_SPEED_S and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed \
+    return (
+        max(times) <= FALSE_SPEED_S
+        and 4 * max(before.get("speed") or 0, after.get("speed") or 0) < speed
         and max(straight_metres(before, fix), straight_metres(fix, after)) < nearest
+    )
 
 
-def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, int, tuple[float, float, float]]]:
-    """Returns the stops of the UTC day, each with the indices of its first and last fix and its place."""
-    here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
-    # A sample is the first fix in an interval of SAMPLING_MS. `samples` holds the indices of all samples.
-    samples = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // SAMPLING_MS != fixes[here[at - 1]]["ms"] // SAMPLING_MS]
+def samples_of_a_day(fixes: list[dict], day: int) -> tuple[list[int], list[int]]:
+    """Returns the indices of the fixes of the UTC day, and those of its samples.
+
+    A sample is the first fix of the day, or the first in an interval of SAMPLING_MS.
+    """
+    today = [index for index, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
+    intervals = [fixes[index]["ms"] // SAMPLING_MS for index in today]
+    return today, [
+        index
+        for index, before, interval in zip(today, [None, *intervals], intervals)
+        if interval != before
+    ]
+
+
+def stops_of_a_day(
+    fixes: list[dict], day: int, rules=RULES
+) -> list[tuple[int, int, tuple[float, float, float]]]:
+    """Returns the stops of the UTC day.
+
+    Each has the indices of its first and last fix, and its place in earth-centred coordinates.
+    """
+    today, samples = samples_of_a_day(fixes, day)
     axes = {at: earth_centred(fixes[at]["lat"], fixes[at]["lng"]) for at in samples}
-    # A speed of 0 is ignored if the device sends no other speed all day and moves farther than ZERO_SPEED_M.
-    is_zero_speed_credible = any((fixes[at].get("speed") or 0) >= ZERO_SPEED_MPS for at in samples) or all(math.dist(axes[samples[0]], axes[at]) <= ZERO_SPEED_M for at in samples)
+    # A speed of 0 is ignored if the device sends no other speed all day and moves farther than
+    # ZERO_SPEED_M.
+    sends_other_speeds = any((fixes[at].get("speed") or 0) >= ZERO_SPEED_MPS for at in samples)
+    stays_near = all(math.dist(axes[samples[0]], axes[at]) <= ZERO_SPEED_M for at in samples)
+    is_zero_speed_credible = sends_other_speeds or stays_near
 
     def is_still(at):
         speed = fixes[at].get("speed")
@@ -240,16 +341,28 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         return not 0 < at < len(fixes) or fixes[at]["ms"] - fixes[at - 1]["ms"] > GAP_MS
 
     def is_parking(at):
-        return is_silence(at) and at - 1 in here and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
-    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the device reported speed 0 where the run
-    # begins, but was too far away to be believed.
+        return (
+            is_silence(at)
+            and at - 1 in today
+            and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
+        )
+
+    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the
+    # device reported speed 0 where the run begins, but was too far away to be believed.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *samples], samples):
         if before is not None and not is_silence(at):
-            is_late = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
-            radius = rules.radius_m if not is_late else rules.trip_m + (rules.radius_m if straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m else 0)
-            stands = is_still(at) and is_still(before) and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
+            follows_pause = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
+            radius = rules.radius_m
+            if follows_pause:
+                is_near = straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
+                radius = rules.trip_m + (rules.radius_m if is_near else 0)
+            stands = (
+                is_still(at)
+                and is_still(before)
+                and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
+            )
             away = math.dist(axes[runs[-1][0]], axes[at])
             if away <= radius or stands and not is_doubted[-1] and away <= ZERO_SPEED_M:
                 runs[-1].append(at)
@@ -261,11 +374,15 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
     index_of = {at: number for number, at in enumerate(samples)}
 
     def moving_ms(after, until):
-        """Returns for how long the driver moves between two samples, in milliseconds. The speed at each sample is measured over three legs."""
+        """Returns for how long the driver moves between two samples, in milliseconds.
+
+        The speed at each sample is measured over three legs.
+        """
         moved = 0
         for number in range(index_of[after] + 1, index_of[until]):
             begin, end = samples[max(number - 1, 0)], samples[min(number + 2, len(samples) - 1)]
-            speed = math.dist(axes[begin], axes[end]) / max(fixes[end]["ms"] - fixes[begin]["ms"], 1) * 1000
+            legs_ms = max(fixes[end]["ms"] - fixes[begin]["ms"], 1)
+            speed = math.dist(axes[begin], axes[end]) / legs_ms * 1000
             leg_ms = fixes[samples[number]]["ms"] - fixes[samples[number - 1]]["ms"]
             moved += leg_ms if speed >= MOVING_MPS and leg_ms <= GAP_MS else 0
         return moved
@@ -274,64 +391,93 @@ def stops_of_a_day(fixes: list[dict], day: int, rules=RULES) -> list[tuple[int, 
         return stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000
 
     def formers(stays):
-        """Returns the stays to which the next run may belong: the last one and, if that is too short for a stop, the last stop."""
-        return stays[-1:] + ([] if not stays or is_stop(stays[-1]) else [each for each in stays if is_stop(each)][-1:])
+        """Returns the stays to which the next run may belong.
+
+        These are the last stay and, if it is too short for a stop, the last stop.
+        """
+        if not stays or is_stop(stays[-1]):
+            return stays[-1:]
+        return stays[-1:] + [each for each in stays if is_stop(each)][-1:]
 
     def belong_together(former, stay):
         long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
-        return (math.dist(former["place"], stay["place"]) <= (rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2))
-                and stay["began"] - former["ended"] <= (rules.trip_s if any(long) else rules.spike_s) * 1000
-                and moving_ms(former["last_sample"], stay["first"]) < MOVING_MS)
+        distance_max = rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2)
+        absence_max_s = rules.trip_s if any(long) else rules.spike_s
+        return (
+            math.dist(former["place"], stay["place"]) <= distance_max
+            and stay["began"] - former["ended"] <= absence_max_s * 1000
+            and moving_ms(former["last_sample"], stay["first"]) < MOVING_MS
+        )
 
     # A stay is a run, or several runs that belong to the same stop.
     stays: list[dict] = []
     for number, run in enumerate(runs):
-        next_at = runs[number + 1][0] if number + 1 < len(runs) else here[-1] + 1
-        ends_silent = is_silence(next_at) or next_at not in here
+        next_at = runs[number + 1][0] if number + 1 < len(runs) else today[-1] + 1
+        ends_silent = is_silence(next_at) or next_at not in today
         began = fixes[run[0]]["ms"]
         last = next_at - 1 if ends_silent else run[-1]
-        is_kept = (ends_silent and next_at in here and is_parking(next_at)) or is_silence(run[0]) and (is_parking(run[0]) or ends_silent and is_silence(next_at))
+        precedes_parking = ends_silent and next_at in today and is_parking(next_at)
+        fills_time_between_silences = ends_silent and is_silence(next_at)
+        is_kept = (
+            precedes_parking
+            or is_silence(run[0])
+            and (is_parking(run[0]) or fills_time_between_silences)
+        )
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
-        stay = {"first": run[0], "last": last, "began": began, "ended": fixes[run[-1]]["ms"], "is_kept": is_kept,
-               "last_sample": run[-1], "place": tuple(sum(axis) / len(axis) for axis in zip(*early))}
+        stay = {
+            "first": run[0],
+            "last": last,
+            "began": began,
+            "ended": fixes[run[-1]]["ms"],
+            "is_kept": is_kept,
+            "last_sample": run[-1],
+            "place": tuple(sum(axis) / len(axis) for axis in zip(*early)),
+        }
         former = next((each for each in formers(stays) if belong_together(each, stay)), None)
         if former:
             del stays[stays.index(former) + 1:]
-            former.update(last_sample=run[-1], last=stay["last"], ended=stay["ended"], is_kept=former["is_kept"] or is_kept)
+            former.update(
+                last_sample=run[-1],
+                last=stay["last"],
+                ended=stay["ended"],
+                is_kept=former["is_kept"] or is_kept,
+            )
         else:
             stays.append(stay)
     return [(stay["first"], stay["last"], stay["place"]) for stay in stays if is_stop(stay)]
 
 
 def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
-    """Returns the time slot of each fix of the UTC day, by the index of the fix. The mean position of a slot is one point of the route.
+    """Returns the time slot of each fix of the UTC day, by the index of the fix.
 
-    A slot is about SLOT_M metres long, and lasts for at most SLOT_S_MAX seconds.
+    The mean position of a slot is one point of the route. A slot is about SLOT_M metres long, and
+    lasts for at most SLOT_S_MAX seconds.
     """
-    here = [place for place, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
-    samples = [place for at, place in enumerate(here) if at == 0 or fixes[place]["ms"] // SAMPLING_MS != fixes[here[at - 1]]["ms"] // SAMPLING_MS]
+    today, samples = samples_of_a_day(fixes, day)
     found, sample = {}, -1
-    for place in here:
-        if sample + 1 < len(samples) and samples[sample + 1] == place:
+    for index in today:
+        if sample + 1 < len(samples) and samples[sample + 1] == index:
             sample += 1
             near = [fixes[at] for at in samples[max(sample - 1, 0):sample + 3]]
             # On a road that turns back, the straight line is short, but the legs are not.
-            route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * sum(straight_metres(a, b) for a, b in zip(near, near[1:])))
+            legs_m = sum(straight_metres(a, b) for a, b in zip(near, near[1:]))
+            route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * legs_m)
             pace = route_m * 1000 / max(1, near[-1]["ms"] - near[0]["ms"])
             length = 1
             while length < SLOT_S_MAX and length * pace < SLOT_M:
                 length *= 2
-        ms = fixes[place]["ms"]
-        found[place] = (length, ms // (1000 * length), ms // QUARTER_MS)
+        ms = fixes[index]["ms"]
+        found[index] = (length, ms // (1000 * length), ms // QUARTER_MS)
     return found
 
 
 def legs(track: list[dict], rules=RULES) -> list[dict]:
     """Returns the legs between neighbouring good fixes or, in a trip, between points of the route.
 
-    A leg has a, b, kind, metres, untracked, `fixes` (those after a, up to b) and, if the driver stands, `place`.
+    A leg has a, b (the fixes at its ends), kind, metres, untracked (metres), `fixes` (those after
+    a, up to b) and, if the driver stands, `place`.
     """
     fixes = kept_fixes(track, rules)
     stop_of: dict[int, tuple] = {}
@@ -350,9 +496,11 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         if b["ms"] - a["ms"] > GAP_MS or is_impossible(a, b, rules):
             return "gap"
         if a["ms"] < midnight:
-            around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000] + [a]
-            return "night stop" if all(straight_metres(fix, b) <= rules.radius_m for fix in around) else "night trip"
+            around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000]
+            stands = all(straight_metres(fix, b) <= rules.radius_m for fix in [*around, a])
+            return "night stop" if stands else "night trip"
         return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
+
     kinds = [kind_of(at) for at in range(len(fixes) + 1)]
     axes = [earth_centred(fix["lat"], fix["lng"]) for fix in fixes]
     # Points of the route, each with the indices of its fixes.
@@ -360,63 +508,97 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
     for at in range(len(fixes)):
         is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
         before = points[-1][0][-1] if points else None
-        if not is_alone and before is not None and kinds[before] == "trip" and before not in stop_of and kinds[before + 1] == "trip" \
-                and slot_of[before] == slot_of[at]:
+        if (
+            not is_alone
+            and before is not None
+            and kinds[before] == "trip"
+            and before not in stop_of
+            and kinds[before + 1] == "trip"
+            and slot_of[before] == slot_of[at]
+        ):
             points[-1][0].append(at)
         else:
             points.append(([at], None))
-    places = [stop_of[members[0]][2] if members[0] in stop_of else tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
-              for members, _ in points]
+
+    def place_of(members):
+        """Returns the place of the stop, or the mean position of the fixes with these indices."""
+        if members[0] in stop_of:
+            return stop_of[members[0]][2]
+        return tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
+
+    places = [place_of(members) for members, _ in points]
     found = []
     for number in range(1, len(points)):
         members = points[number][0]
         a, b = fixes[members[0] - 1], fixes[members[-1]]
         kind = kinds[members[0]]
-        leg = {"a": a, "b": b, "metres": 0.0, "untracked": 0.0, "place": None, "kind": kind.split()[-1], "fixes": [fixes[at] for at in members]}
+        leg = {
+            "a": a,
+            "b": b,
+            "metres": 0.0,
+            "untracked": 0.0,
+            "place": None,
+            "kind": kind.split()[-1],
+            "fixes": [fixes[at] for at in members],
+        }
         raw = metres(a["lat"], a["lng"], b["lat"], b["lng"])
         if kind == "gap":
             leg["is_known"] = b["ms"] // DAY_MS - a["ms"] // DAY_MS <= SILENCE_DAYS_MAX
-            if b["ms"] - a["ms"] > GAP_MS and straight_metres(a, b) <= rules.trip_m and leg["is_known"]:
+            is_silence = b["ms"] - a["ms"] > GAP_MS
+            if is_silence and straight_metres(a, b) <= rules.trip_m and leg["is_known"]:
                 leg["kind"], leg["place"], leg["is_silent"] = "stop", (a["lat"], a["lng"]), True
             else:
                 leg["untracked"] = raw
         elif kind == "night trip":
             leg["metres"] = raw
         elif kind == "night stop":
-            leg["place"] = degrees_of(stop_of[members[0]][2]) if members[0] in stop_of else (b["lat"], b["lng"])
+            is_in_stop = members[0] in stop_of
+            leg["place"] = degrees_of(places[number]) if is_in_stop else (b["lat"], b["lng"])
         elif kind == "stop":
             leg["place"] = degrees_of(places[number])
         else:
+
             def step(which):
-                """Returns the vector and the time of the leg that ends at the point with this number, or None if it is not in a trip."""
+                """Returns the vector and the time of the leg to the point with this number.
+
+                Returns None if the leg is not in a trip.
+                """
                 if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
                     return None
                 since, until = (fixes[points[each][0][-1]]["ms"] for each in (which - 1, which))
-                return tuple(end - start for start, end in zip(places[which - 1], places[which])), until - since
-            leg["metres"] = metres(*degrees_of(places[number - 1]), *degrees_of(places[number])) * bend(step(number - 1), step(number), step(number + 1), places[number])
+                vector = tuple(end - start for start, end in zip(places[which - 1], places[which]))
+                return vector, until - since
+
+            begin, end = degrees_of(places[number - 1]), degrees_of(places[number])
+            factor = bend(step(number - 1), step(number), step(number + 1), places[number])
+            leg["metres"] = metres(*begin, *end) * factor
         found.append(leg)
     return found
 
 
-def bend(before, here, after, up) -> float:
+def bend(before, leg, after, up) -> float:
     """Returns the factor by which a leg is longer than its straight line.
 
-    Assumes that the vehicle turned where the lines before and after the leg meet.
+    Assumes that the vehicle turned where the lines before and after the leg meet. Each leg is a
+    vector and a time.
     """
-    if before is None or after is None or math.hypot(*here[0]) < CORNER_LEG_M:
+    if before is None or after is None or math.hypot(*leg[0]) < CORNER_LEG_M:
         return 1.0
-    # The fix at this end was sent because the vehicle turned, so no turn is between the fixes.
-    if any(math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * here[1] for vector, ms in (before, after)):
+    # A fix at an end of the leg was sent because the vehicle turned, so the leg itself has no turn.
+    if any(
+        math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * leg[1]
+        for vector, ms in (before, after)
+    ):
         return 1.0
-    before, here, after = before[0], here[0], after[0]
     turns = []
-    for one, other in ((before, here), (here, after)):
-        lengths = math.hypot(*one) * math.hypot(*other)
+    for u, v in ((before[0], leg[0]), (leg[0], after[0])):
+        lengths = math.hypot(*u) * math.hypot(*v)
         if lengths == 0:
             return 1.0
-        cross = (one[1] * other[2] - one[2] * other[1], one[2] * other[0] - one[0] * other[2], one[0] * other[1] - one[1] * other[0])
+        cross = (u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0])
         side = sum(x * y for x, y in zip(cross, up))
-        turns.append(math.copysign(math.acos(max(-1.0, min(1.0, sum(x * y for x, y in zip(one, other)) / lengths))), side))
+        cosine = sum(x * y for x, y in zip(u, v)) / lengths
+        turns.append(math.copysign(math.acos(max(-1.0, min(1.0, cosine))), side))
     a, b = turns
     if a * b <= 0 or abs(a + b) >= CORNER_TURN_MAX:
         return 1.0
@@ -424,12 +606,17 @@ def bend(before, here, after, up) -> float:
 
 
 def degrees_of(axes) -> tuple[float, float]:
+    """Returns the latitude and longitude of earth-centred coordinates."""
     x, y, z = axes
-    return math.degrees(math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))), math.degrees(math.atan2(y, x))
+    lat = math.atan2(z, (1 - F) ** 2 * math.hypot(x, y))
+    return math.degrees(lat), math.degrees(math.atan2(y, x))
 
 
 def runs(route):
-    """Groups consecutive legs of the same kind; each gap is a group of its own. Leaves out gaps of more than SILENCE_DAYS_MAX days."""
+    """Groups consecutive legs of the same kind; each gap is a group of its own.
+
+    Leaves out gaps of more than SILENCE_DAYS_MAX days.
+    """
     groups: list[list[dict]] = []
     for leg in route:
         if groups and groups[-1][-1]["kind"] == leg["kind"] != "gap":
@@ -440,26 +627,47 @@ def runs(route):
 
 
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
-    """Returns the rows that the view `episodes` must return, ordered by driver and time; times are epoch milliseconds."""
+    """Returns the rows that the view `episodes` must return, ordered by driver and time.
+
+    Times are epoch milliseconds. `from` and `to` list the places where the episode may begin and
+    end.
+    """
     found = []
     for driver, track in sorted(by_driver(fixes).items()):
         for run in runs(legs(track)):
             began, ended = run[0]["a"]["ms"], run[-1]["b"]["ms"]
             if ended > since and began < until:
-                speeds = [fix["true_speed"] for leg in run for fix in leg["fixes"] if fix["true_speed"] is not None]
+                speeds = [
+                    fix["true_speed"]
+                    for leg in run
+                    for fix in leg["fixes"]
+                    if fix["true_speed"] is not None
+                ]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
-                stops = [leg["place"] for leg in run if leg["place"]]  # a stop across midnight has a place on each day, and one at midnight
-                found.append({"driver_id": driver, "kind": run[0]["kind"], "began": began, "ended": ended, "fixes": sum(len(leg["fixes"]) for leg in run),
-                              "metres": sum(leg["metres"] for leg in run), "untracked_m": sum(leg["untracked"] for leg in run),
-                              "speed_max": max(speeds, default=None),
-                              "from": stops or ends[:1], "to": stops or ends[1:]})
+                # A stop across midnight has a place on each day, and one at midnight.
+                stops = [leg["place"] for leg in run if leg["place"]]
+                found.append(
+                    {
+                        "driver_id": driver,
+                        "kind": run[0]["kind"],
+                        "began": began,
+                        "ended": ended,
+                        "fixes": sum(len(leg["fixes"]) for leg in run),
+                        "metres": sum(leg["metres"] for leg in run),
+                        "untracked_m": sum(leg["untracked"] for leg in run),
+                        "speed_max": max(speeds, default=None),
+                        "from": stops or ends[:1],
+                        "to": stops or ends[1:],
+                    }
+                )
     return found
 
 
 def pieces(leg, next_cut):
     """Splits a leg at the cuts.
 
-    Returns the start, the share of the leg and the seconds of each piece. `next_cut` returns the first cut after a time.
+    Returns the start, the share of the leg and the seconds of each piece. `next_cut` returns the
+    first cut after a time.
     """
     began, ended, at = leg["a"]["ms"], leg["b"]["ms"], leg["a"]["ms"]
     if began == ended:
@@ -473,8 +681,13 @@ def pieces(leg, next_cut):
 
 
 def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
-    """Returns the rows that the view `days` must return for the local days from since_day up to, but not including, until_day."""
+    """Returns the rows that the view `days` must return, by driver and local day.
+
+    The days are those from since_day up to, but not including, until_day.
+    """
     zone, found = ZoneInfo(tz), {}
+    sums = ("metres", "untracked_m", "moving_s", "standing_s", "silent_s")
+    names = ("fixes", *sums, "trips", "stops")
 
     def day_of(ms):
         return datetime.fromtimestamp(ms / 1000, zone).date()
@@ -484,8 +697,8 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
         return round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
 
     def row_of(day):
-        return found.setdefault((driver, day.isoformat()), dict.fromkeys(
-            ("fixes", "metres", "untracked_m", "moving_s", "standing_s", "silent_s", "trips", "stops"), 0))
+        return found.setdefault((driver, day.isoformat()), dict.fromkeys(names, 0))
+
     for driver, track in by_driver(fixes).items():
         for fix in track:
             row_of(day_of(fix["ms"]))["fixes"] += 1
@@ -494,24 +707,44 @@ def days(fixes, since_day, until_day, tz) -> dict[tuple[str, str], dict]:
                 row_of(day_of(run[0]["a"]["ms"]))[run[0]["kind"] + "s"] += 1
             for leg in run:
                 row_of(day_of(leg["b"]["ms"]))["untracked_m"] += leg["untracked"]
-                for at, share, seconds in pieces(leg, next_midnight) if leg["kind"] != "gap" else []:
-                    row_of(day_of(at))["metres"] += leg["metres"] * share
-                    row_of(day_of(at))["moving_s" if leg["kind"] == "trip" else "standing_s"] += seconds
-                    row_of(day_of(at))["silent_s"] += seconds if leg.get("is_silent") else 0
-    return {key: day for key, day in found.items() if since_day.isoformat() <= key[1] < until_day.isoformat()}
+                duration = "moving_s" if leg["kind"] == "trip" else "standing_s"
+                is_gap = leg["kind"] == "gap"
+                for at, share, seconds in [] if is_gap else pieces(leg, next_midnight):
+                    row = row_of(day_of(at))
+                    row["metres"] += leg["metres"] * share
+                    row[duration] += seconds
+                    row["silent_s"] += seconds if leg.get("is_silent") else 0
+    return {
+        key: day
+        for key, day in found.items()
+        if since_day.isoformat() <= key[1] < until_day.isoformat()
+    }
 
 
 def quarters(fixes) -> dict[tuple[str, int], dict]:
-    """Returns the rows that the view `driver_quarters` must return, by driver and start of the quarter in epoch seconds."""
+    """Returns the rows that the view `driver_quarters` must return.
+
+    The keys are the driver and the start of the quarter of an hour, in epoch seconds.
+    """
     names = ("fixes", "distance_m", "moving_s", "tracked_s", "speed_sum", "speed_count", "missing")
     found: dict[tuple[str, int], dict] = {}
     for driver, track in by_driver(fixes).items():
+
         def quarter_of(ms):
-            return found.setdefault((driver, ms // QUARTER_MS * 900), {**dict.fromkeys(names, 0), "speed_max": None})
+            empty = {**dict.fromkeys(names, 0), "speed_max": None}
+            return found.setdefault((driver, ms // QUARTER_MS * 900), empty)
+
+        def next_quarter(ms):
+            return ms // QUARTER_MS * QUARTER_MS + QUARTER_MS
+
         for before, fix in zip([None, *track], track):
             quarter = quarter_of(fix["ms"])
             quarter["fixes"] += 1
-            if before and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - MARGIN_MS and 0 < before.get("seq", 0) < fix.get("seq", 0):
+            if (
+                before
+                and before["ms"] >= fix["ms"] // DAY_MS * DAY_MS - MARGIN_MS
+                and 0 < before.get("seq", 0) < fix.get("seq", 0)
+            ):
                 quarter["missing"] += fix["seq"] - before["seq"] - 1
         for fix in kept_fixes(track):
             if fix["true_speed"] is not None:
@@ -520,7 +753,8 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
                 quarter["speed_count"] += 1
                 quarter["speed_max"] = max(quarter["speed_max"] or 0, fix["true_speed"])
         for leg in legs(track):
-            for at, share, seconds in pieces(leg, lambda ms: ms // QUARTER_MS * QUARTER_MS + QUARTER_MS) if leg["kind"] != "gap" and not leg.get("is_silent") else []:
+            is_counted = leg["kind"] != "gap" and not leg.get("is_silent")
+            for at, share, seconds in pieces(leg, next_quarter) if is_counted else []:
                 quarter_of(at)["distance_m"] += leg["metres"] * share
                 quarter_of(at)["moving_s"] += seconds if leg["kind"] == "trip" else 0
                 quarter_of(at)["tracked_s"] += seconds
@@ -528,16 +762,26 @@ def quarters(fixes) -> dict[tuple[str, int], dict]:
 
 
 def silences(fixes, seconds, since, until, now) -> list[dict]:
-    """Returns the silences that overlap the window from `since` to `until`. Reads the fixes of up to twelve hours before and after the window.
+    """Returns the silences of more than `seconds` that overlap the window from `since` to `until`.
 
-    `ended` is None if no fix follows within these twelve hours.
+    Reads the fixes of up to twelve hours before and after the window. `ended` is None if no fix
+    follows within these twelve hours. `since`, `until` and `now` are in epoch milliseconds.
     """
     found = []
-    for driver, track in by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS).items():
+    tracks = by_driver(fixes, since - SILENCE_MARGIN_MS, until + SILENCE_MARGIN_MS)
+    for driver, track in tracks.items():
         for fix, following in zip(track, [*track[1:], None]):
             ended = following and following["ms"]
             duration_s = ((ended or min(until, now)) - fix["ms"]) / 1000
             if duration_s > seconds and fix["ms"] < until and (ended is None or ended > since):
                 distance_m = following and fix_distance(fix, following)
-                found.append({"driver_id": driver, "began": fix["ms"], "ended": ended, "seconds": duration_s, "metres": distance_m})
+                found.append(
+                    {
+                        "driver_id": driver,
+                        "began": fix["ms"],
+                        "ended": ended,
+                        "seconds": duration_s,
+                        "metres": distance_m,
+                    }
+                )
     return found

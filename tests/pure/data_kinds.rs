@@ -75,6 +75,7 @@ fn check(toml: &str, payload: impl AsRef<[u8]>, expected: &[&str]) {
         (summary_lines(&decoded), String::from_utf8_lossy(payload.as_ref()).into_owned());
     assert_eq!(lines.len(), expected.len(), "{toml}\n{payload}: {lines:?}");
     for (line, expected) in lines.iter().zip(expected) {
+        // The line of every fix in these tests begins with one of these characters.
         let is_fix = expected.starts_with(['-', '0', '1']);
         let is_right = if is_fix { line == expected } else { line.contains(expected) };
         assert!(is_right, "{toml}\n{payload}: {line}, expected {expected}");
@@ -168,7 +169,7 @@ fn nmea_sentences_of_one_moment_are_one_dated_fix() {
 #[test]
 fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     let lat_lng = "lat = '/a'\nlng = '/o'\nts = '/t'\nts_unit = 's'\n";
-    let t = NOW_S - 60;
+    let ts = NOW_S - 60;
     for (keys, point, expected) in [
         ("lat_unit = '1e-7 deg'", r#""a":525200081,"o":-134049540"#, "52.5200081 -13.404954"),
         ("lat_unit = '1e-6 deg'", r#""a":52520008,"o":"-13404954""#, "52.520008 -13.404954"),
@@ -193,7 +194,7 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
         ("", r#""a":"33.5 S","o":"W70.5""#, "-33.5 -70.5"),
         ("", r#""a":"33°30'0\"S","o":"70°30'W""#, "-33.5 -70.5"),
     ] {
-        let payload = format!("{{{point},\"t\":{t}}}");
+        let payload = format!("{{{point},\"t\":{ts}}}");
         check(&mapped(&format!("{lat_lng}{keys}")), payload, &[&format!("-60 {expected} - - - -")]);
     }
     let with_hemispheres = format!("{lat_lng}lat_hemisphere = '/ns'\nlng_hemisphere = '/ew'");
@@ -202,7 +203,7 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
         (r#""a":33.5,"o":70.5,"ns":"E","ew":"W""#, "not N or S"),
         (r#""a":-33.5,"o":70.5,"ns":"N","ew":"W""#, "which is right?"),
     ] {
-        check(&mapped(&with_hemispheres), format!("{{{point},\"t\":{t}}}"), &[cause]);
+        check(&mapped(&with_hemispheres), format!("{{{point},\"t\":{ts}}}"), &[cause]);
     }
     for (point, cause) in [
         (r#""a":525200081,"o":1"#, "such as 1e-7 deg"),
@@ -211,34 +212,42 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
         (r#""a":"north","o":1"#, "wrong_type: /a is \"north\", not a number"),
         (r#""a":true,"o":1"#, "wrong_type: /a is a boolean, not a number"),
     ] {
-        check(&mapped(lat_lng), format!("{{{point},\"t\":{t}}}"), &[cause]);
+        check(&mapped(lat_lng), format!("{{{point},\"t\":{ts}}}"), &[cause]);
     }
     // Garmin devices send semicircles. Semicircles that are read as 1e-7 degrees would be off by a
     // fifth.
     let semicircles = mapped(&format!("{lat_lng}lat_unit = 'semicircles'"));
-    let garmin = format!(r#"{{"a":626349397,"o":159868227,"t":{t}}}"#);
+    let garmin = format!(r#"{{"a":626349397,"o":159868227,"t":{ts}}}"#);
     check(&semicircles, &garmin, &["-60 52.5 13.4 - - - -"]);
     check(&mapped(lat_lng), &garmin, &["or in Garmin's semicircles?"]);
-    let metres = format!(r#"{{"a":6891041.7,"o":1491681.2,"t":{t}}}"#);
+    let metres = format!(r#"{{"a":6891041.7,"o":1491681.2,"t":{ts}}}"#);
     check(&mapped(lat_lng), metres, &["metres of a projection? Convert them to WGS 84"]);
     for (sent, expected) in [("(33.5)", "a minus before"), ("33.5-", "a minus before")] {
-        let point = format!(r#"{{"a":"{sent}","o":1,"t":{t}}}"#);
+        let point = format!(r#"{{"a":"{sent}","o":1,"t":{ts}}}"#);
         check(&mapped(lat_lng), point, &[expected]);
     }
-    let strings = format!(r#"{{"lat":"33.5","lng":"70.5","ts":{t}}}"#);
+    let strings = format!(r#"{{"lat":"33.5","lng":"70.5","ts":{ts}}}"#);
     check(&source(""), strings, &["not a number; send it without quotes"]);
-    let two = format!(r#"{{"lat":1,"lng":2,"ts":{t}}}{{"lat":1,"lng":2,"ts":{t}}}"#);
+    let two = format!(r#"{{"lat":1,"lng":2,"ts":{ts}}}{{"lat":1,"lng":2,"ts":{ts}}}"#);
     check(&source(""), two, &["a message is one object, or one array of objects"]);
     let southern = mapped(&format!("{lat_lng}lat_unit = '-1 deg'"));
-    let lettered = format!(r#"{{"a":"33.5 S","o":70.5,"t":{t}}}"#);
+    let lettered = format!(r#"{{"a":"33.5 S","o":70.5,"t":{ts}}}"#);
     check(&southern, lettered, &["wrong_type: lat 33.5 S has its own letter"]);
     // Read as 1e-7 degrees, a value in degrees would be a place near 0, 0.
     let scaled = mapped(&format!("{lat_lng}lat_unit = '1e-7 deg'"));
     for point in [r#""a":52.52,"o":13.4"#, r#""a":"52","o":"-13""#] {
-        check(&scaled, format!("{{{point},\"t\":{t}}}"), &["are degrees already: remove lat_unit"]);
+        check(
+            &scaled,
+            format!("{{{point},\"t\":{ts}}}"),
+            &["are degrees already: remove lat_unit"],
+        );
     }
-    check(&scaled, format!(r#"{{"a":5.252e+08,"o":1.34e+08,"t":{t}}}"#), &["lost its last digits"]);
-    let java = format!(r#"{{"a":5.25200081E8,"o":"1.3404954E8","t":{t}}}"#);
+    check(
+        &scaled,
+        format!(r#"{{"a":5.252e+08,"o":1.34e+08,"t":{ts}}}"#),
+        &["lost its last digits"],
+    );
+    let java = format!(r#"{{"a":5.25200081E8,"o":"1.3404954E8","t":{ts}}}"#);
     check(&scaled, java, &["-60 52.5200081 13.404954 - - - -"]);
     // milepost's own format has no hemispheres: a fix whose hemisphere would change its place is
     // rejected.
@@ -251,17 +260,18 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
         (r#""lat":-33.5,"lon":70.5,"ns":"S","ew":"E""#, "-60 -33.5 70.5 - - - -"),
         (r#""lat":33.5,"lon":70.5,"ns":"N","news":"S","dir":"W""#, "-60 33.5 70.5 - - - -"),
     ] {
-        check(&source(""), format!("{{{members},\"ts\":{t}}}"), &[expected]);
+        check(&source(""), format!("{{{members},\"ts\":{ts}}}"), &[expected]);
     }
     // The other numeric fields, each in a unit of its own.
-    let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\nalt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
-    let payload = format!(r#"{{"a":1,"o":2,"t":{t},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
+    let keys = "speed = '/v'\nspeed_unit = 'cm/s'\nheading = '/h'\nheading_unit = '0.01 deg'\n\
+                alt = '/z'\nalt_unit = 'mm'\nacc = '/e'\nacc_unit = 'ft'";
+    let payload = format!(r#"{{"a":1,"o":2,"t":{ts},"v":1250,"h":27000,"z":-1500,"e":100}}"#);
     check(&mapped(&format!("{lat_lng}{keys}")), payload, &["-60 1 2 12.5 270 -1.5 30.5"]);
     // A unit after the number overrides the unit of the format.
     let written =
-        format!(r#"{{"a":1,"o":2,"t":{t},"v":"36 km/h","h":"270°","z":"1000ft","e":"100.0 m"}}"#);
+        format!(r#"{{"a":1,"o":2,"t":{ts},"v":"36 km/h","h":"270°","z":"1000ft","e":"100.0 m"}}"#);
     check(&mapped(&format!("{lat_lng}{keys}")), written, &["-60 1 2 10 270 304.8 100"]);
-    let velocity = format!(r#""_type":"location","lat":1,"lon":2,"tst":{t},"vel":"20 knots""#);
+    let velocity = format!(r#""_type":"location","lat":1,"lon":2,"tst":{ts},"vel":"20 knots""#);
     check(&source("format = 'owntracks'"), format!("{{{velocity}}}"), &["-60 1 2 10.29 - - -"]);
 }
 
@@ -269,9 +279,9 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
 /// coordinates would change the place, milepost rejects the point.
 #[test]
 fn unread_hemisphere_rejects_the_point_in_every_format() {
-    let (t, ms) = (NOW_S - 60, (NOW_S - 60) * 1_000);
+    let (ts, ms) = (NOW_S - 60, (NOW_S - 60) * 1_000);
     let flat = mapped("lat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'");
-    let at = |point: &str| format!("{{{point},\"t\":{t}}}");
+    let at = |point: &str| format!("{{{point},\"t\":{ts}}}");
     for (point, expected) in [
         (r#""lat":33.4,"lng":70.6,"lat_dir":"S""#, "lat is 33.4, and lat_dir says south"),
         (r#""lng_dir":"W","lat":33.4,"lng":70.6"#, "lng is 70.6, and lng_dir says west"),
@@ -303,7 +313,7 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
     ] {
         check(&deep, at(&format!(r#""gps":{point}"#)), &[expected]);
     }
-    let tst = format!(r#""_type":"location","lat":33.4,"lon":70.6,"tst":{t},"lat_dir":"S""#);
+    let tst = format!(r#""_type":"location","lat":33.4,"lon":70.6,"tst":{ts},"lat_dir":"S""#);
     check(&source("format = 'owntracks'"), format!("{{{tst}}}"), &["lat_dir says south"]);
     let latlng = format!(r#""latlng":"33.4,70.6","ts":{ms},"ew":"W""#);
     let reported = format!(r#"{{"state":{{"reported":{{{latlng}}}}}}}"#);
@@ -315,7 +325,7 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
     let geojson = source("format = 'geojson'\nspeed_unit = 'm/s'");
     check(&geojson, feature, &["lat is 33.4, and lat_ref says south"]);
     // milepost's own format: a word that begins with S is not a hemisphere.
-    let own = format!(r#"{{"lat":33.4,"lng":70.6,"ts":{t},"ns":"sensors"}}"#);
+    let own = format!(r#"{{"lat":33.4,"lng":70.6,"ts":{ts},"ns":"sensors"}}"#);
     check(&source(""), own, &["-60 33.4 70.6 - - - -"]);
 }
 
@@ -323,12 +333,12 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
 fn messages_without_a_position_are_ignored_where_the_format_says_so() {
     let base = "lat = '/p/a'\nlng = '/p/o'\nts = '/t'\nts_unit = 's'\n";
     let ignores = mapped(&format!("{base}without_position = 'ignore'"));
-    let t = NOW_S - 1;
-    check(&ignores, format!(r#"{{"battery":90,"t":{t}}}"#), &["telemetry"]);
-    check(&ignores, format!(r#"{{"p":{{"a":null,"o":null}},"t":{t}}}"#), &["telemetry"]);
-    check(&ignores, format!(r#"{{"p":{{"a":1}},"t":{t}}}"#), &["missing_field"]);
-    check(&ignores, format!(r#"{{"p":{{"a":1,"o":2}},"t":{t}}}"#), &["-1 1 2 - - - -"]);
-    check(&mapped(base), format!(r#"{{"battery":90,"t":{t}}}"#), &["missing_field"]);
+    let ts = NOW_S - 1;
+    check(&ignores, format!(r#"{{"battery":90,"t":{ts}}}"#), &["telemetry"]);
+    check(&ignores, format!(r#"{{"p":{{"a":null,"o":null}},"t":{ts}}}"#), &["telemetry"]);
+    check(&ignores, format!(r#"{{"p":{{"a":1}},"t":{ts}}}"#), &["missing_field"]);
+    check(&ignores, format!(r#"{{"p":{{"a":1,"o":2}},"t":{ts}}}"#), &["-1 1 2 - - - -"]);
+    check(&mapped(base), format!(r#"{{"battery":90,"t":{ts}}}"#), &["missing_field"]);
 }
 
 /// AIS sends special values for "not available": 102.3 knots for the speed, 360° for the course,
@@ -336,8 +346,9 @@ fn messages_without_a_position_are_ignored_where_the_format_says_so() {
 #[test]
 fn configured_placeholder_values_are_read_as_unknown() {
     let ais = mapped(
-        "lat = '/LAT'\nlng = '/LON'\nts = '/T'\nts_unit = 's'\nspeed = '/SOG'\nspeed_unit = 'knots'\nheading = '/COG'\n\
-         unknown = ['speed=102.3', 'heading=360', 'lat=91', 'lng=181']",
+        "lat = '/LAT'\nlng = '/LON'\nts = '/T'\nts_unit = 's'\nspeed = '/SOG'\n\
+         speed_unit = 'knots'\nheading = '/COG'\nunknown = ['speed=102.3', 'heading=360', \
+         'lat=91', 'lng=181']",
     );
     let payload = |lat: &str, sog: &str, cog: &str| {
         format!(r#"{{"LAT":{lat},"LON":9.5,"T":{},"SOG":{sog},"COG":{cog}}}"#, NOW_S - 5)
@@ -602,7 +613,7 @@ fn nul_terminator_is_not_part_of_the_payload() {
     let line = nmea(&["GPGGA,110000,3351.0000,S,15112.0000,E,1,09,0.9,50.0,M,40.0,M,,"]) + "\0";
     check(&source("format = 'nmea'"), line, &["-3600 -33.85 151.2 - - 90 -"]);
     check(&source(""), "\0\0", &["empty"]);
-    // Invisible characters around the JSON.
+    // Invisible characters around the JSON are ignored.
     for (before, after) in
         [("\u{feff}", ""), ("\0", "\r\n\0\r\n"), ("", "\x1a"), ("\u{feff}", "\x04\n")]
     {
@@ -641,18 +652,16 @@ fn rejected_time_states_its_value_and_the_remedy() {
     check(
         &own,
         at("1795525200"),
-        &[
-            "2026-11-24T13:00:00Z is 3600 s ahead of milepost's clock; decode.fix_future_max allows 300 s",
-        ],
+        &["2026-11-24T13:00:00Z is 3600 s ahead of milepost's clock; decode.fix_future_max \
+             allows 300 s"],
     );
     check(&own, at("45985.4"), &["a spreadsheet's number of days"]);
     check(&own, at("86400"), &["never set"]);
     check(
         &own,
         at("1176113700"),
-        &[
-            "2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week rollover",
-        ],
+        &["2007-04-09T10:15:00Z is 1024 weeks before 2026-11-23: the receiver has the GPS week \
+           rollover"],
     );
     let in_unit =
         |unit: &str| mapped(&format!("lat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = '{unit}'"));
@@ -697,11 +706,12 @@ fn rejected_time_states_its_value_and_the_remedy() {
 fn driver_id_may_be_any_integer_or_string() {
     let toml = |keys: &str| {
         format!(
-            "[formats.f]\nlat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = 's'\n[[sources]]\ntopic = 'in'\ndriver = '/id'\nformat = 'f'\n{keys}"
+            "[formats.f]\nlat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = 's'\n[[sources]]\n\
+             topic = 'in'\ndriver = '/id'\nformat = 'f'\n{keys}"
         )
     };
-    let id = |keys: &str, id: &str| {
-        let payload = format!(r#"{{"id":{id},"lat":1,"lng":2,"ts":{}}}"#, NOW_S);
+    let id = |keys: &str, sent: &str| {
+        let payload = format!(r#"{{"id":{sent},"lat":1,"lng":2,"ts":{}}}"#, NOW_S);
         let decoded = decode_on(&toml(keys), "in", payload);
         let fix = decoded.positions.first().map(|fix| fix.driver_id.as_str().to_owned());
         fix.unwrap_or_else(|| decoded.rejects[0].detail.clone())
@@ -744,7 +754,8 @@ fn driver_id_may_be_any_integer_or_string() {
     ] {
         assert_eq!(id(keys, sent), expected);
     }
-    let toml = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\ndriver_other = 'hex'";
+    let toml = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\n\
+                driver_other = 'hex'";
     let payload =
         format!(r#"{{"_type":"location","tst":{NOW_S},"lat":"48.85","lon":"2.29","vel":"36"}}"#);
     let decoded = decode_on(toml, "owntracks/jo@example.org/phone", payload);

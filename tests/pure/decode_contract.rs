@@ -57,7 +57,8 @@ fn reject_detail_states_the_expected_value() {
         (
             r#"{"lat":1,"lng":2,"ts":"2026-01-31T08:00:00"}"#,
             format!(
-                "ts is \"2026-01-31T08:00:00\", {expected}; name its zone with `zone` of the source or `ts_zone` of the format"
+                "ts is \"2026-01-31T08:00:00\", {expected}; name its zone with `zone` of the \
+                 source or `ts_zone` of the format"
             ),
         ),
     ] {
@@ -226,7 +227,7 @@ fn broken_point_does_not_affect_its_neighbours() {
     let reported: Vec<_> = decoded
         .rejects
         .iter()
-        .map(|r| (r.reason, String::from_utf8_lossy(&r.payload).into_owned()))
+        .map(|reject| (reject.reason, String::from_utf8_lossy(&reject.payload).into_owned()))
         .collect();
     assert_eq!(
         reported,
@@ -258,12 +259,12 @@ fn limits_are_inclusive_and_deep_nesting_uses_no_stack() {
     assert_eq!(decode(&full).positions.len(), limits().points_max);
     let point = r#"{"lat":1,"lng":2}"#;
     good(&[point, &" ".repeat(limits().payload_bytes_max - point.len())].concat());
-    let one =
+    let one_point_decoder =
         Decoder::new(&Config::defaults().unwrap().sources, Limits { points_max: 1, ..limits() });
-    let mut two = Decoded::default();
+    let mut decoded = Decoded::default();
     let message = Message::new(b"drivers/d7/gps", br#"[{"lat":1,"lng":2},{"lat":1,"lng":2}]"#);
-    one.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut two);
-    assert_eq!((two.positions.len(), two.rejects[0].reason), (0, Reason::TooManyPoints));
+    one_point_decoder.decode(message, Timestamp::from_unix_ms(WALL_MS), &mut decoded);
+    assert_eq!((decoded.positions.len(), decoded.rejects[0].reason), (0, Reason::TooManyPoints));
     let deep = format!(r#"{{"lat":1,"lng":2,"x":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
     assert_eq!(decode(&deep).positions.len() + decode(&deep).rejects.len(), 1);
     let deep_seq =
@@ -299,7 +300,10 @@ proptest! {
     #![proptest_config(crate::cases::cases(2_000))]
 
     #[test]
-    fn any_bytes_give_a_result_without_a_panic(topic in prop::collection::vec(any::<u8>(), 0..40), payload in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_give_a_result_without_a_panic(
+        topic in prop::collection::vec(any::<u8>(), 0..40),
+        payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         let mut out = Decoded::default();
         let received_at = Timestamp::from_unix_ms(WALL_MS);
         decoder().decode(Message::new(&topic, &payload), received_at, &mut out);
@@ -308,15 +312,21 @@ proptest! {
 
     #[test]
     fn near_json_gives_a_result_without_a_panic(fragments in prop::collection::vec(prop::sample::select(vec![
-        "{", "}", "[", "]", ",", ":", "\"lat\"", "\"lng\"", "\"ts\"", "\"seq\"", "\"speed\"", "1", "-0.0", "1e308", "1e-400",
-        "9223372036854775808", "\"2026-01-01T00:00:00Z\"", "null", "true", " ", "\\u0000", "\"\\ud800\"", "\u{fffd}",
+        "{", "}", "[", "]", ",", ":", "\"lat\"", "\"lng\"", "\"ts\"", "\"seq\"", "\"speed\"", "1", "-0.0",
+        "1e308", "1e-400", "9223372036854775808", "\"2026-01-01T00:00:00Z\"", "null", "true", " ",
+        "\\u0000", "\"\\ud800\"", "\u{fffd}",
     ]), 0..40)) {
         let decoded = decode(&fragments.concat());
         prop_assert!(decoded.positions.len() + decoded.rejects.len() >= 1);
     }
 
     #[test]
-    fn values_in_range_round_trip(lat in -90.0_f64..=90.0, lng in -180.0_f64..=180.0, seq: u32, speed in 0.0_f64..=200.0) {
+    fn values_in_range_round_trip(
+        lat in -90.0_f64..=90.0,
+        lng in -180.0_f64..=180.0,
+        seq: u32,
+        speed in 0.0_f64..=200.0,
+    ) {
         prop_assume!(lat != 0.0 || lng != 0.0);
         let fix = good(&format!(r#"{{"lat":{lat},"lng":{lng},"seq":{seq},"speed":{speed}}}"#));
         prop_assert!((f64::from(fix.lat.e7()) / 1e7 - lat).abs() <= 0.51e-7);

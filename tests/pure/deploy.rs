@@ -1,5 +1,5 @@
 //! Checks that the images and the container stack agree with each other and with the code. `make
-//! containers` runs them if Docker is available.
+//! containers` runs the stack if Docker is available.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -57,7 +57,8 @@ fn strings(value: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the longest words of `allowed` characters that begin with `prefix`.
+/// Returns the words that begin with `prefix`. A word ends before the first character that is not
+/// `allowed`.
 fn words(text: &str, prefix: &str, allowed: fn(char) -> bool) -> BTreeSet<String> {
     let parts = text.split(|c| !allowed(c));
     parts.filter(|word| word.starts_with(prefix)).map(str::to_owned).collect()
@@ -137,7 +138,8 @@ fn oversized_row_is_not_reported_as_a_damaged_file() {
     assert_eq!(expr("MilepostSpoolDamaged"), "increase(milepost_spool_quarantined_total[15m]) > 0");
     let (counts, except) = expr("MilepostRowTooLarge").split_once(" unless ").unwrap();
     assert_eq!(counts, "increase(milepost_positions_quarantined_total[15m]) > 0");
-    let dropped = "increase(milepost_positions_dropped_total[15m]) > 0 or increase(milepost_rejects_dropped_total[15m]) > 0";
+    let dropped = "increase(milepost_positions_dropped_total[15m]) > 0 or \
+                   increase(milepost_rejects_dropped_total[15m]) > 0";
     assert_eq!(except, format!("{} or {dropped}", expr("MilepostSpoolDamaged")));
 }
 
@@ -464,13 +466,13 @@ fn packaged_configuration_is_valid_when_uncommented() {
             // Parse one setting at a time, because two lines with the same key are alternatives.
             // Errors about files are allowed: the files that settings name do not exist on this
             // machine.
-            let one = format!("[{section}]\n{setting}\n");
+            let single = format!("[{section}]\n{setting}\n");
             let error =
-                Config::parse(&one).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(!error.contains("unknown"), "{one}{error}");
+                Config::parse(&single).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(!error.contains("unknown"), "{single}{error}");
             assert!(
                 setting.contains("_file") || setting.contains("mqtts:") || error.is_empty(),
-                "{one}{error}"
+                "{single}{error}"
             );
         }
     }
@@ -646,7 +648,7 @@ fn mqtt_clients() -> Vec<(String, String)> {
         text.contains("emqx:").then_some((name, text))
     };
     let found: Vec<_> = own_services().into_iter().filter_map(as_client).collect();
-    assert!(found.len() >= 3, "two mileposts and loadgen");
+    assert!(found.len() >= 3, "expected two mileposts and loadgen");
     found
 }
 
@@ -655,7 +657,7 @@ fn broker_acl_allows_every_subscription_of_the_stack() {
     let acl = read("deploy/emqx/acl.conf");
     let is_enabled = own_services()
         .into_iter()
-        .any(|(_, s)| s["environment"]["MILEPOST__MQTT__BROKER_METRICS"] == "true");
+        .any(|(_, service)| service["environment"]["MILEPOST__MQTT__BROKER_METRICS"] == "true");
     assert!(is_enabled);
     let rule = r#"{allow, {username, "milepost"}, subscribe, [{eq, "$SYS/brokers/+/metrics/#"}]}."#;
     assert!(acl.contains(rule), "{rule}");

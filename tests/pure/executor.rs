@@ -69,6 +69,7 @@ async fn rig(behaviour: Behaviour) -> Rig {
 }
 
 impl Rig {
+    /// Sends the command to insert both rows.
     async fn attempt(&self) {
         let attempt = Attempt { token: "token".to_owned(), timeout: Duration::from_secs(1) };
         let piece = Piece { insert: 0, rows: 0..2 };
@@ -110,6 +111,7 @@ async fn hung_insert_ends_with_the_executor() {
     }
     drop(rig.commands);
     rig.running.await.unwrap();
+    // Let the task of the insert end, too.
     for _ in 0..100 {
         yield_now().await;
     }

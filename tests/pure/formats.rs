@@ -47,6 +47,8 @@ impl Source {
         decoded
     }
 
+    /// Returns the fix of a payload. Asserts that the payload gives nothing else, and that every
+    /// field of the fix is usable.
     #[track_caller]
     fn good(&self, payload: &str) -> Position {
         let mut decoded = self.decode(payload);
@@ -56,6 +58,7 @@ impl Source {
         decoded.positions.remove(0)
     }
 
+    /// Asserts that a payload gives only one reject, with this reason. Returns the reject's detail.
     #[track_caller]
     fn refused(&self, payload: &str, reason: Reason) -> String {
         let mut decoded = self.decode(payload);
@@ -68,6 +71,7 @@ impl Source {
         decoded.rejects.remove(0).detail
     }
 
+    /// Asserts that a payload is ignored as this kind, and gives nothing else.
     #[track_caller]
     fn ignored(&self, payload: &str, kind: Ignored) {
         let decoded = self.decode(payload);
@@ -162,7 +166,8 @@ fn owntracks_messages_are_read_by_their_type() {
 
 #[test]
 fn traccar_position_is_read_and_events_are_ignored() {
-    let toml = "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\nkeep = '*'";
+    let toml = "[[sources]]\ntopic = 'positions'\nformat = 'traccar'\ndriver = '/device/uniqueId'\n\
+                keep = '*'";
     let source = Source::new(toml, "positions", 1_704_067_300);
     let fix = source.good(
         r#"{"position":{"id":1,"attributes":{"batteryLevel":80.5,"motion":true,"ip":null},"deviceId":3,"protocol":"osmand",
@@ -199,7 +204,7 @@ fn traccar_position_is_read_and_events_are_ignored() {
 }
 
 #[test]
-fn traccar_client_location_may_be_one_or_an_array() {
+fn traccar_client_location_may_be_an_object_or_an_array() {
     let source = Source::with_format("format = 'traccar-client'", 1_767_225_700);
     let fix = source.good(
         r#"{"location":{"timestamp":"2026-01-01T00:00:00.000Z","coords":{"latitude":25.76,"longitude":-80.19,"speed":12.4,
@@ -217,7 +222,7 @@ fn traccar_client_location_may_be_one_or_an_array() {
         ]
     );
     // Apple's devices send -1 for unknown.
-    let one = r#"{"timestamp":"2026-01-01T00:00:00Z","coords":{"latitude":1,"longitude":2,"speed":-1,"heading":-1}}"#;
+    let point = r#"{"timestamp":"2026-01-01T00:00:00Z","coords":{"latitude":1,"longitude":2,"speed":-1,"heading":-1}}"#;
     let unknown = |fix: &Position| {
         check(
             fix,
@@ -227,17 +232,17 @@ fn traccar_client_location_may_be_one_or_an_array() {
             1_767_225_600_000,
         )
     };
-    unknown(&source.good(&format!(r#"{{"location":{one}}}"#)));
-    unknown(&source.good(one));
+    unknown(&source.good(&format!(r#"{{"location":{point}}}"#)));
+    unknown(&source.good(point));
     let several = source
-        .decode(&format!(r#"{{"location":[{one},{{"coords":{{}}}},{one}],"device_id":"x"}}"#));
+        .decode(&format!(r#"{{"location":[{point},{{"coords":{{}}}},{point}],"device_id":"x"}}"#));
     assert_eq!((several.positions.len(), several.rejects.len()), (2, 1));
     several.positions.iter().for_each(unknown);
     assert_eq!(several.rejects[0].payload, br#"{"coords":{}}"#);
 
     let toml = "[[sources]]\ntopic = 'in'\nformat = 'traccar-client'\ndriver = '/device_id'";
     let source = Source::new(toml, "in", 1_767_225_700);
-    let several = source.decode(&format!(r#"{{"device_id":"x","location":[{one},{one}]}}"#));
+    let several = source.decode(&format!(r#"{{"device_id":"x","location":[{point},{point}]}}"#));
     assert!(several.positions.iter().all(|fix| fix.driver_id.as_str() == "x"), "{several:?}");
     assert_eq!(several.positions.len(), 2);
 }
@@ -269,8 +274,8 @@ fn teltonika_report_is_read_and_telemetry_ignored() {
 #[test]
 fn thingsboard_telemetry_is_read_in_the_configured_unit() {
     let source = Source::with_format("format = 'thingsboard'\nspeed_unit = 'km/h'", 1_760_000_100);
-    let one = r#"{"ts":1760000000123,"values":{"latitude":25.76,"longitude":-80.19,"speed":36,"temperature":21.5}}"#;
-    let fix = source.good(one);
+    let telemetry = r#"{"ts":1760000000123,"values":{"latitude":25.76,"longitude":-80.19,"speed":36,"temperature":21.5}}"#;
+    let fix = source.good(telemetry);
     check(
         &fix,
         (257_600_000, -801_900_000),
@@ -279,16 +284,17 @@ fn thingsboard_telemetry_is_read_in_the_configured_unit() {
         1_760_000_000_123,
     );
     assert_eq!(attributes(&fix), ["temperature=21.5"]);
-    let several = source.decode(&format!(r#"[{one},{{"ts":1,"values":{{"rpm":3}}}},7,{one}]"#));
+    let several =
+        source.decode(&format!(r#"[{telemetry},{{"ts":1,"values":{{"rpm":3}}}},7,{telemetry}]"#));
     assert_eq!((several.positions.len(), several.rejects.len()), (2, 1), "{several:?}");
     assert_eq!(several.ignored, [Ignored::Telemetry]);
-    let twice = source.good(&one.replace("\"temperature\":21.5", "\"ts\":5"));
+    let twice = source.good(&telemetry.replace("\"temperature\":21.5", "\"ts\":5"));
     assert_eq!(twice.ts.unix_ms(), 1_760_000_000_123, "`ts` next to `values` is the time");
     let undated = source.decode(r#"{"latitude":"1.5","longitude":"2","speed":"72"}"#);
     assert_eq!((undated.omissions.undated, undated.positions[0].speed.cms()), (1, 2_000));
     source.refused(r#"{"latitude":1}"#, Reason::MissingField);
     let knots = Source::with_format("format = 'thingsboard'\nspeed_unit = 'knots'", 1_760_000_100);
-    assert_eq!(knots.good(one).speed.cms(), 1_852);
+    assert_eq!(knots.good(telemetry).speed.cms(), 1_852);
 }
 
 #[test]
@@ -329,8 +335,8 @@ fn geojson_points_are_read_with_longitude_first() {
         format!(r#"{{"type":"FeatureCollection","features":[{}]}}"#, vec![point; 100].join(","));
     assert_eq!(source.decode(&most).positions.len(), 100);
     let many = vec![point; 60].join(",");
-    let two = format!(r#"{{"type":"FeatureCollection","features":[{many}]}}"#);
-    let decoded = source.decode(&format!("[{two},{two}]"));
+    let of_60 = format!(r#"{{"type":"FeatureCollection","features":[{many}]}}"#);
+    let decoded = source.decode(&format!("[{of_60},{of_60}]"));
     assert_eq!(decoded.positions.len(), 60);
     assert_eq!(
         decoded.rejects[0].reason,
@@ -377,8 +383,8 @@ fn nmea_sentences_of_one_second_become_one_fix() {
         "the GGA's date is the day of receipt"
     );
     assert_eq!(alone.positions[0].ts.unix_ms(), 764_426_119_000);
-    let other = rmc.replace("123519", "123520").replace("*6A", "*60");
-    let decoded = source.decode(&[gga, &other, "$GPGSV,1,1,00*79", "rubbish"].join("\n"));
+    let next_second = rmc.replace("123519", "123520").replace("*6A", "*60");
+    let decoded = source.decode(&[gga, &next_second, "$GPGSV,1,1,00*79", "rubbish"].join("\n"));
     assert_eq!((decoded.positions.len(), decoded.omissions.undated), (2, 0), "{decoded:?}");
     assert_eq!(
         (&*decoded.ignored, decoded.rejects.len()),
@@ -386,8 +392,9 @@ fn nmea_sentences_of_one_second_become_one_fix() {
         "{decoded:?}"
     );
 
-    let at = |lat: &str, lng: &str| nmea(&format!("GNRMC,123519.50,A,{lat},{lng},,,230394,,,A"));
-    let fix = source.good(&at("3351.0000,S", "07040.5000,W"));
+    let rmc_at =
+        |lat: &str, lng: &str| nmea(&format!("GNRMC,123519.50,A,{lat},{lng},,,230394,,,A"));
+    let fix = source.good(&rmc_at("3351.0000,S", "07040.5000,W"));
     check(
         &fix,
         (-338_500_000, -706_750_000),
@@ -396,30 +403,31 @@ fn nmea_sentences_of_one_second_become_one_fix() {
         764_426_119_500,
     );
     check(
-        &source.good(&at("9000.0000,N", "18000.0000,W")),
+        &source.good(&rmc_at("9000.0000,N", "18000.0000,W")),
         (900_000_000, -1_800_000_000),
         (UNKNOWN, UNKNOWN),
         (NO_ALT, UNKNOWN),
         764_426_119_500,
     );
     check(
-        &source.good(&at("0000.0000,N", "00000.0600,W")),
+        &source.good(&rmc_at("0000.0000,N", "00000.0600,W")),
         (0, -10_000),
         (UNKNOWN, UNKNOWN),
         (NO_ALT, UNKNOWN),
         764_426_119_500,
     );
-    assert_eq!(source.good(&at("4859.9999,N", "01159.99999,E")).lng.e7(), 119_999_998);
-    source.refused(&at("9000.0001,N", "01131.0,E"), Reason::LatRange);
-    source.refused(&at("0000.0000,N", "00000.0000,E"), Reason::NullIsland);
+    assert_eq!(source.good(&rmc_at("4859.9999,N", "01159.99999,E")).lng.e7(), 119_999_998);
+    source.refused(&rmc_at("9000.0001,N", "01131.0,E"), Reason::LatRange);
+    source.refused(&rmc_at("0000.0000,N", "00000.0000,E"), Reason::NullIsland);
     for lat in
         ["4860.0000,N", "48.1,N", "4807.038,E", "-4807.038,N", "4807.038,", "x,N", "4807.0.1,N"]
     {
-        source.refused(&at(lat, "01131.000,E"), Reason::InvalidSentence);
+        source.refused(&rmc_at(lat, "01131.000,E"), Reason::InvalidSentence);
     }
     source.refused(&rmc.replace("*6A", "*6B"), Reason::BadChecksum);
     source.refused(&rmc.replace("*6A", ""), Reason::BadChecksum);
     source.refused(&rmc.replace("*6A", "*06A"), Reason::BadChecksum);
+    // A tag block before the sentence does not change the fix.
     let tagged = format!(r"\g:1-2-73874,s:r003669945,c:764426119*4A\{rmc}");
     assert_eq!(source.good(&tagged), source.good(rmc));
     let prefixed = source.decode(&format!("2026-11-26 09:00:00 {rmc}"));
@@ -445,8 +453,8 @@ fn nmea_sentences_of_one_second_become_one_fix() {
 
 #[test]
 fn nmea_two_digit_year_is_read_in_its_century() {
-    // The first day of GPS; a leap second, which is read as the second after the leap second; a
-    // recent day.
+    // The first day of GPS; a leap second, which is read as the second that follows; a recent
+    // day.
     for (time, date, unix_s) in [
         ("000000", "060180", 315_964_800),
         ("235960", "311216", 1_483_228_800),
@@ -488,9 +496,10 @@ fn mapped_format_reads_the_configured_paths() {
         source.refused(r#"{"cmd":"loc","loc":{"lck":0,"time":1592486562}}"#, Reason::MissingField);
     assert!(detail.contains("/loc/lat"), "{detail}");
 
-    let toml = "[formats.acme]\npoints = '/data/track'\nlat = '/0'\nlng = '/1'\nts = '/2'\nts_unit = 'rfc3339'\n\
-                speed = '/3'\nspeed_unit = 'mph'\nalt = '/a~1b'\nalt_unit = 'ft'\nseq = '/4'\ndriver = '/id'\n\
-                [[sources]]\ntopic = 'in'\nformat = 'acme'";
+    let toml = "[formats.acme]\npoints = '/data/track'\nlat = '/0'\nlng = '/1'\nts = '/2'\n\
+                ts_unit = 'rfc3339'\nspeed = '/3'\nspeed_unit = 'mph'\nalt = '/a~1b'\n\
+                alt_unit = 'ft'\nseq = '/4'\ndriver = '/id'\n[[sources]]\ntopic = 'in'\n\
+                format = 'acme'";
     let source = Source::new(toml, "in", 1_767_225_700);
     let decoded = source.decode(
         r#"{"id":42,"data":{"track":[["1.5","-2",null,"10",3],[1,2,"2026-01-01T00:00:00Z",10],{"0":1,"1":2,"a/b":100},[1],5]}}"#,
@@ -532,9 +541,9 @@ fn kept_fields_are_bounded_and_counted() {
     );
     // Kept names and values may have 4,096 bytes together; a repeated name replaces its former
     // value. Here `e` would be one byte more, and is not kept.
-    let [full, rest] = [4_094, 4_091].map(|bytes| "x".repeat(bytes));
+    let [full, remainder] = [4_094, 4_091].map(|bytes| "x".repeat(bytes));
     let decoded = source.decode(&format!(
-        r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{rest}","e":""}}"#
+        r#"{{"lat":1,"lng":2,"ab":"{full}","ab":"{full}","ab":"x","cd":"{remainder}","e":""}}"#
     ));
     assert_eq!(
         (decoded.positions[0].attributes.iter().count(), decoded.omissions.attributes_cut),
@@ -548,7 +557,7 @@ fn kept_fields_are_bounded_and_counted() {
 
 #[test]
 fn kept_fields_match_the_payload() {
-    let kept = |keep: &str, payload: &str| {
+    let kept_fields = |keep: &str, payload: &str| {
         let source = Source::new(
             &format!("[[sources]]\ntopic = 'in/+'\nkeep = {keep}"),
             "in/d7",
@@ -561,12 +570,12 @@ fn kept_fields_match_the_payload() {
     let numbers = r#"{"lat":1,"lng":2,"iccid":8988280666000002864123,"v":1.50,"e":-1E2,"x":1e999,"ok":true,"t":"a\u00e9"}"#;
     let all =
         ["iccid=8988280666000002864123", "v=1.50", "e=-1E2", "x=1e999", "ok=true", "t=a\u{e9}"];
-    assert_eq!(kept("'*'", numbers), (all.map(str::to_owned).to_vec(), 0));
+    assert_eq!(kept_fields("'*'", numbers), (all.map(str::to_owned).to_vec(), 0));
     // JSON's grammar allows a lone surrogate, which no UTF-8 string can hold.
-    let half = r#"{"lat":1,"lng":2,"a":"\ud800","b":{"\ud800":1,"c":2},"batt":80}"#;
-    assert_eq!(kept("['batt']", half), (vec!["batt=80".to_owned()], 0));
+    let lone_surrogate = r#"{"lat":1,"lng":2,"a":"\ud800","b":{"\ud800":1,"c":2},"batt":80}"#;
+    assert_eq!(kept_fields("['batt']", lone_surrogate), (vec!["batt=80".to_owned()], 0));
     let readable = ["b/\\ud800=1", "b/c=2", "batt=80"].map(str::to_owned);
-    assert_eq!(kept("'*'", half), (readable.to_vec(), 1));
+    assert_eq!(kept_fields("'*'", lone_surrogate), (readable.to_vec(), 1));
     let (deep, deeper) = (r#"{"":"#.repeat(16), r#"{"":"#.repeat(100_000));
     let nested = |open: &str| {
         format!(
@@ -574,10 +583,10 @@ fn kept_fields_match_the_payload() {
             "}".repeat(open.len() / 4)
         )
     };
-    assert_eq!(kept("'*'", &nested(&deep)), (vec!["batt=80".to_owned()], 1));
-    assert_eq!(kept("'*'", &nested(&deeper)), (vec!["batt=80".to_owned()], 1));
+    assert_eq!(kept_fields("'*'", &nested(&deep)), (vec!["batt=80".to_owned()], 1));
+    assert_eq!(kept_fields("'*'", &nested(&deeper)), (vec!["batt=80".to_owned()], 1));
     assert_eq!(
-        kept("['a/b']", r#"{"lat":1,"lng":2,"a":{"b":1,"c":2},"a/b":{"b":3}}"#).0,
+        kept_fields("['a/b']", r#"{"lat":1,"lng":2,"a":{"b":1,"c":2},"a/b":{"b":3}}"#).0,
         ["a/b=1"]
     );
 }
@@ -615,6 +624,7 @@ fn presence_is_ignored_and_not_refused() {
         for payload in ["offline", " ONLINE\n", "\"disconnected\"", r#"{"status":"offline"}"#] {
             source.ignored(payload, Ignored::Presence);
         }
+        // Only the whole word counts.
         assert_eq!(source.decode("of").rejects.len(), 1);
     }
 }
@@ -624,10 +634,23 @@ proptest! {
 
     /// Every payload gives 1 to `points_max` results: fixes, rejects and ignored parts.
     #[test]
-    fn every_format_gives_a_result_for_any_payload(index in 0..9_usize, text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#) {
-        let formats = ["milepost", "owntracks", "traccar", "traccar-client", "teltonika", "thingsboard'\nspeed_unit='mph",
-            "geojson'\nspeed_unit='m/s", "nmea", "w3c"];
-        let decoded = Source::with_format(&format!("format = '{}'", formats[index]), 1_767_225_600).decode(&text);
+    fn every_format_gives_a_result_for_any_payload(
+        index in 0..9_usize,
+        text in r#"[\[\]{},:"$*.0-9a-zA-Z_\- ]{1,80}"#,
+    ) {
+        let formats = [
+            "milepost",
+            "owntracks",
+            "traccar",
+            "traccar-client",
+            "teltonika",
+            "thingsboard'\nspeed_unit='mph",
+            "geojson'\nspeed_unit='m/s",
+            "nmea",
+            "w3c",
+        ];
+        let source = Source::with_format(&format!("format = '{}'", formats[index]), 1_767_225_600);
+        let decoded = source.decode(&text);
         let outcomes = decoded.positions.len() + decoded.rejects.len() + decoded.ignored.len();
         prop_assert!((1..=100).contains(&outcomes), "{text}: {decoded:?}");
     }
@@ -637,7 +660,8 @@ proptest! {
 /// milepost can replay the point alone.
 #[test]
 fn rejected_point_of_an_array_keeps_its_driver() {
-    let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/o'";
+    let mapped = "[[sources]]\ntopic = 'in'\nformat = 'acme'\ndriver = '/dev'\n[formats.acme]\n\
+                  points = '/p'\nlat = '/a'\nlng = '/o'";
     for (toml, payload) in [
         (
             "[[sources]]\ntopic = 'in'\nformat = 'traccar-client'\ndriver = '/device_id'",

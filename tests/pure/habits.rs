@@ -109,8 +109,8 @@ const DEVICES: [Device; 9] = [
         list_brackets: ARRAY,
     },
     Device {
-        source: "format = 'acme'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/b'\nspeed = '/c/0'\nspeed_unit = 'km/h'\nts = '/d'\n\
-                 ts_unit = 's'",
+        source: "format = 'acme'\n[formats.acme]\npoints = '/p'\nlat = '/a'\nlng = '/b'\n\
+                 speed = '/c/0'\nspeed_unit = 'km/h'\nts = '/d'\nts_unit = 's'",
         fix: r#"{"a":<lat>,"b":<lng>,"c":[<speed>],"d":<time>}"#,
         time: Time::Seconds,
         speed_of_36: 1_000,
@@ -230,7 +230,8 @@ fn fix_from_1970_or_2100_is_rejected() {
 #[test]
 fn unknown_speed_keeps_the_fix() {
     for device in DEVICES {
-        let unknown = |speed: &str| {
+        // Returns the number of speeds that count as unusable.
+        let unusable = |speed: &str| {
             let decoded = device.decode(&device.fix(PLACE, speed, NOW_MS));
             assert_eq!(
                 decoded.positions[0].speed.cms(),
@@ -240,10 +241,10 @@ fn unknown_speed_keeps_the_fix() {
             );
             decoded.omissions.fields[Field::Speed as usize]
         };
-        assert_eq!(unknown("null"), 0, "{}: null counts as unusable", device.source);
-        assert_eq!(unknown("-1"), u64::from(!device.minus_one_is_unknown), "{}", device.source);
-        assert_eq!(unknown("1e300"), 1, "{}", device.source);
-        assert_eq!(unknown("{\"a\":[1]}"), 1, "{}", device.source);
+        assert_eq!(unusable("null"), 0, "{}: null counts as unusable", device.source);
+        assert_eq!(unusable("-1"), u64::from(!device.minus_one_is_unknown), "{}", device.source);
+        assert_eq!(unusable("1e300"), 1, "{}", device.source);
+        assert_eq!(unusable("{\"a\":[1]}"), 1, "{}", device.source);
     }
 }
 

@@ -28,7 +28,7 @@ fn collect_files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Removes code blocks, in which `#` begins a shell comment and brackets are examples.
+/// Returns the lines outside of code blocks: in code, `#` begins no heading, and `](` no link.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_fenced = false;
     text.lines().filter(move |line| {

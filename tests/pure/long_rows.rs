@@ -36,11 +36,16 @@ fn long_feature_key_or_row_is_not_held_in_memory() {
             .output()
             .unwrap();
         let printed = String::from_utf8_lossy(&output.stdout);
-        let all = format!("{name}: {printed}{}", String::from_utf8_lossy(&output.stderr));
-        let imported: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{all}"));
+        let whole_output = format!("{name}: {printed}{}", String::from_utf8_lossy(&output.stderr));
+        let imported: Value =
+            serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{whole_output}"));
         let refused: u64 =
             imported["rejected"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
-        assert_eq!((imported["fixes"].as_u64(), refused), (Some(fixes), rejected), "{all}");
+        assert_eq!(
+            (imported["fixes"].as_u64(), refused),
+            (Some(fixes), rejected),
+            "{whole_output}"
+        );
         std::fs::remove_file(&path).unwrap();
     }
 }

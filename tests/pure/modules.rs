@@ -70,7 +70,7 @@ pub fn imports(
 ) -> BTreeSet<ModulePath> {
     let code = &modules[importer];
     let mut found = BTreeSet::new();
-    for (word, up) in [("crate::", importer.len()), ("super::", 1), ("self::", 0)] {
+    for (word, levels_up) in [("crate::", importer.len()), ("super::", 1), ("self::", 0)] {
         let starts = code.match_indices(word).map(|(at, _)| at);
         for at in starts
             .filter(|at| !code[..*at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)))
@@ -84,7 +84,7 @@ pub fn imports(
                 }
                 None => vec![rest],
             };
-            let base = &importer[..importer.len().saturating_sub(up)];
+            let base = &importer[..importer.len().saturating_sub(levels_up)];
             found.extend(paths.into_iter().map(|path| resolve(base, path, modules)));
         }
     }

@@ -1,4 +1,5 @@
-/* Logs the program's file operations below $DISK_ROOT, in order. power_cuts.rs preloads this library. */
+/* Logs the program's file operations below $DISK_ROOT, in order, to the file $DISK_LOG.
+   power_cuts.rs preloads this library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-static int is_ours(const char *path) {
+static int is_below_root(const char *path) {
     const char *root = getenv("DISK_ROOT");
     return root != NULL && strncmp(path, root, strlen(root)) == 0;
 }
@@ -26,12 +27,13 @@ static void record(const char *operation, const char *path, const char *data, si
     fclose(log);
 }
 
+/* Writes the path of an open file to `path`; returns whether it is below $DISK_ROOT. */
 static int path_of(int fd, char *path, size_t size) {
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(link, path, size - 1);
     path[length > 0 ? length : 0] = 0;
-    return is_ours(path);
+    return is_below_root(path);
 }
 
 int open64(const char *path, int flags, ...) {
@@ -39,7 +41,7 @@ int open64(const char *path, int flags, ...) {
     va_start(more, flags);
     mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
     va_end(more);
-    if ((flags & O_CREAT) && is_ours(path) && access(path, F_OK) != 0) {
+    if ((flags & O_CREAT) && is_below_root(path) && access(path, F_OK) != 0) {
         record("create", path, "", 0);
     }
     return REAL(open64)(path, flags, mode);
@@ -47,7 +49,7 @@ int open64(const char *path, int flags, ...) {
 
 int mkdir(const char *path, mode_t mode) {
     int result = REAL(mkdir)(path, mode);
-    if (result == 0 && is_ours(path)) {
+    if (result == 0 && is_below_root(path)) {
         record("mkdir", path, "", 0);
     }
     return result;
@@ -70,14 +72,14 @@ int fsync(int fd) {
 }
 
 int rename(const char *from, const char *to) {
-    if (is_ours(from)) {
+    if (is_below_root(from)) {
         record("rename", from, to, strlen(to));
     }
     return REAL(rename)(from, to);
 }
 
 int unlink(const char *path) {
-    if (is_ours(path)) {
+    if (is_below_root(path)) {
         record("unlink", path, "", 0);
     }
     return REAL(unlink)(path);

@@ -1,5 +1,5 @@
 //! Tests the spool after a power cut: runs the spool in a process whose file operations are logged
-//! (`power_cuts.c`), and then opens it in every state that a file system may have kept.
+//! (`power_cuts.c`), and then opens the spool in every state that a file system may have kept.
 //!
 //! A file system may keep any subset of the directory changes (mkdir, create, rename, unlink) since
 //! the directory's last fsync. It may keep nothing, parts, zeros or everything of a file that was
@@ -138,15 +138,21 @@ type Tree = BTreeMap<PathBuf, Option<Bytes>>;
 struct Disk {
     durable: BTreeMap<PathBuf, Entry>,
     pending: Vec<Change>,
-    /// Content of each file, and whether it has been fsynced since the last write.
-    files: Vec<(Bytes, bool)>,
+    files: Vec<FileState>,
+}
+
+struct FileState {
+    content: Bytes,
+    /// Whether the file has been fsynced since the last write.
+    is_synced: bool,
 }
 
 impl Disk {
     fn from_tree(tree: Tree) -> Self {
         let mut disk = Self::default();
         for (path, content) in tree {
-            disk.files.extend(content.clone().map(|bytes| (bytes, true)));
+            let synced = |content| FileState { content, is_synced: true };
+            disk.files.extend(content.clone().map(synced));
             let entry = content.map_or(Entry::Folder, |_| Entry::File(disk.files.len() - 1));
             disk.durable.insert(path, entry);
         }
@@ -177,7 +183,7 @@ impl Disk {
         match operation {
             Mkdir(path) => self.pending.push(vec![(path.clone(), Some(Entry::Folder))]),
             Create(path) => {
-                self.files.push((Bytes::new(), true));
+                self.files.push(FileState { content: Bytes::new(), is_synced: true });
                 self.pending.push(vec![(path.clone(), Some(Entry::File(self.files.len() - 1)))]);
             }
             Rename(from, to) => {
@@ -186,11 +192,11 @@ impl Disk {
             Unlink(path) => self.pending.push(vec![(path.clone(), None)]),
             Write(path, bytes) => {
                 let Entry::File(file) = self.entry(path) else { panic!("{path:?} is a folder") };
-                self.files[file].0.extend(bytes);
-                self.files[file].1 = false;
+                self.files[file].content.extend(bytes);
+                self.files[file].is_synced = false;
             }
             Fsync(path) => match self.entry(path) {
-                Entry::File(file) => self.files[file].1 = true,
+                Entry::File(file) => self.files[file].is_synced = true,
                 Entry::Folder => {
                     let is_in_folder = |change: &mut Change| change[0].0.parent() == Some(path);
                     let synced: Vec<Change> = self.pending.extract_if(.., is_in_folder).collect();
@@ -220,14 +226,14 @@ impl Disk {
                 if parent != Path::new("") && !found[0].contains_key(parent) {
                     continue;
                 }
-                let with = |tree: &Tree, content: &Option<Bytes>| {
+                let with_content = |tree: &Tree, content: &Option<Bytes>| {
                     let mut tree = tree.clone();
                     tree.insert(path.clone(), content.clone());
                     tree
                 };
                 found = found
                     .iter()
-                    .flat_map(|tree| contents.iter().map(|content| with(tree, content)))
+                    .flat_map(|tree| contents.iter().map(|content| with_content(tree, content)))
                     .collect();
             }
             trees.extend(found);
@@ -237,7 +243,7 @@ impl Disk {
 
     /// Returns every content that a power cut may leave of a file.
     fn contents(&self, file: usize) -> BTreeSet<Bytes> {
-        let (bytes, is_synced) = &self.files[file];
+        let FileState { content: bytes, is_synced } = &self.files[file];
         let (length, half) = (bytes.len(), bytes.len() / 2);
         if *is_synced {
             return [bytes.clone()].into();

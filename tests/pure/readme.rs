@@ -210,17 +210,17 @@ fn readme_has_the_numbers_of_its_sources() {
 
 #[test]
 fn readme_has_no_number_without_a_source() {
-    let (mut rest, computed) = (prose(), [insert_row(), fault_clause()]);
-    let phrases = SOURCES.iter().map(|source| source.claim);
-    for known in phrases.chain(computed.iter().map(String::as_str)) {
-        rest = rest.replace(known, " ");
+    let (mut unexplained, computed) = (prose(), [insert_row(), fault_clause()]);
+    let claims = SOURCES.iter().map(|source| source.claim);
+    for claim in claims.chain(computed.iter().map(String::as_str)) {
+        unexplained = unexplained.replace(claim, " ");
     }
     for stated in STATED {
-        assert!(rest.contains(stated), "README.md no longer states {stated:?}");
-        rest = rest.replacen(stated, " ", 1);
+        assert!(unexplained.contains(stated), "README.md no longer states {stated:?}");
+        unexplained = unexplained.replacen(stated, " ", 1);
     }
     // Ignore inline code (keys, values and examples), and the numbers of list items.
-    let prose: String = rest.split('`').step_by(2).collect();
+    let prose: String = unexplained.split('`').step_by(2).collect();
     let without_list_numbers =
         (1..=5).fold(prose, |text, item| text.replace(&format!(" {item}. **"), " "));
     let without_source = numbers(&without_list_numbers);

@@ -31,6 +31,7 @@ const SEQ_AT: usize = 2 + 8;
 /// Size limit of the spool, in bytes: small enough to be reached.
 const SPOOL_BYTES_MAX: u64 = 20_000;
 
+/// The real executor and the real spool, with a scripted server.
 pub struct RealBackend {
     runtime: Runtime,
     server: Arc<Scripted>,
@@ -79,6 +80,7 @@ fn is_positions(insert: &Insert) -> bool {
     insert.statement.contains(".positions ")
 }
 
+/// Returns the sequence numbers of the positions in an insert.
 pub fn seqs(insert: &Insert) -> impl Iterator<Item = u32> {
     let seq = |row: &[u8]| u32::from_le_bytes(row[SEQ_AT..SEQ_AT + 4].try_into().unwrap());
     insert.body.chunks(ROW_BYTES).map(seq)
@@ -412,7 +414,8 @@ fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
     let (real, began) = RealBackend::new(1);
     let mut world = World::new(plain(), real, began);
     world.server.mood(Mood::InsertsTake(30));
-    (0..3).for_each(|_| world.publish(1, true, false)); // the third row is of the driver that is erased below
+    // The third row is of the driver that is erased below.
+    (0..3).for_each(|_| world.publish(1, true, false));
     world.wait(Duration::from_secs(2));
     world.kill();
     world.erase();

@@ -178,10 +178,10 @@ fn empty_string_is_unset_and_missing_fields_are_reported() {
 
 #[test]
 fn printed_sources_parse_to_the_same_sources() {
-    let toml = "[formats.acme]\nlat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'\ndriver = '/id'\n\
-                [[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\nkeep = ['batt', 'a/b']\n\
-                [[sources]]\ntopic = 'acme'\nformat = 'acme'\n\
-                [[sources]]\ntopic = 'drivers/+/gps'";
+    let toml = "[formats.acme]\nlat = '/lat'\nlng = '/lng'\nts = '/t'\nts_unit = 's'\n\
+                driver = '/id'\n[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\n\
+                format = 'owntracks'\nkeep = ['batt', 'a/b']\n[[sources]]\ntopic = 'acme'\n\
+                format = 'acme'\n[[sources]]\ntopic = 'drivers/+/gps'";
     let config = Config::parse(toml).unwrap();
     let printed = config.to_string();
     let again = Config::parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));

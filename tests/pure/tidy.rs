@@ -51,11 +51,11 @@ fn no_crate_has_an_import_cycle_or_a_long_file() {
 #[test]
 fn documents_explain_every_reason_of_a_reject() {
     let read = |name: &str| fs::read_to_string(here().join("docs").join(name)).unwrap();
-    let both = read("drivers.md") + &read("formats.md");
+    let documents = read("drivers.md") + &read("formats.md");
     let missing: Vec<&str> = Reason::ALL
         .iter()
         .map(|reason| reason.name())
-        .filter(|name| !both.contains(&format!("`{name}`")))
+        .filter(|name| !documents.contains(&format!("`{name}`")))
         .collect();
     assert!(missing.is_empty(), "neither in docs/drivers.md nor in docs/formats.md: {missing:?}");
 }
@@ -231,8 +231,8 @@ fn no_dependency_needs_a_newer_rust_than_declared() {
     let rustc = std::process::Command::new("rustc").arg("-vV").output().unwrap();
     let rustc = String::from_utf8(rustc.stdout).unwrap();
     let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
-    // Restricted to this platform, because cargo runs offline and never fetched the crates of other
-    // platforms.
+    // Restrict the metadata to this platform: cargo runs offline, and has not fetched the crates of
+    // other platforms.
     let cargo = std::process::Command::new(env!("CARGO"))
         .args([
             "metadata",
@@ -272,9 +272,9 @@ fn no_property_writes_into_the_tree() {
                 let text = fs::read_to_string(&entry).unwrap();
                 let count =
                     |word: &str| text.lines().filter(|line| line.trim().starts_with(word)).count();
-                let here = count("proptest! {");
-                properties += here;
-                if here != count("#![proptest_config(") {
+                let in_file = count("proptest! {");
+                properties += in_file;
+                if in_file != count("#![proptest_config(") {
                     found.push(entry);
                 }
             }

@@ -32,7 +32,7 @@ fn block(marker: &str) -> String {
         .unwrap_or_else(|| panic!("{marker}: no later line begins with {last:?}"));
     let block_lines = &lines[begin..=begin + 1 + length];
     assert!(block_lines.len() <= LINES_MAX, "{marker}: {} lines", block_lines.len());
-    let common = block_lines
+    let common_indent = block_lines
         .iter()
         .filter(|line| !line.trim().is_empty())
         .map(|line| indent(line))
@@ -40,7 +40,7 @@ fn block(marker: &str) -> String {
         .unwrap();
     let mut out = String::new();
     for line in block_lines {
-        writeln!(out, "{}", line.get(common..).unwrap_or_default()).unwrap();
+        writeln!(out, "{}", line.get(common_indent..).unwrap_or_default()).unwrap();
     }
     out
 }

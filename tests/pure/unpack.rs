@@ -79,6 +79,8 @@ fn unhex(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 
+/// Asserts that a payload gives one reject with this reason, and that the reject keeps the payload
+/// as it was sent. Returns the reject's detail.
 #[track_caller]
 fn check_refused(payload: &[u8], reason: Reason) -> String {
     let mut decoded = decode_on(TOPICS[0], payload);
@@ -86,7 +88,7 @@ fn check_refused(payload: &[u8], reason: Reason) -> String {
     let reject = decoded.rejects.remove(0);
     assert_eq!(reject.reason, reason, "{}", reject.detail);
     assert_eq!((reject.driver_id.as_str(), reject.payload_bytes), ("d7", payload.len() as u64));
-    assert!(payload.starts_with(&reject.payload), "the payload is not kept as sent");
+    assert!(payload.starts_with(&reject.payload), "the payload is not kept as it was sent");
     reject.detail
 }
 
@@ -212,7 +214,7 @@ fn cbor_is_equivalent_to_json() {
     assert_eq!((fix.lat.e7(), fix.lng.e7()), (15_000_000, -20_000_000));
     assert_eq!(fix.ts.unix_ms(), WALL_MS);
     let kept: Vec<_> = fix.attributes.iter().collect();
-    assert_eq!(kept, [("7", "8"), ("-3", "9")], "a byte string is not kept");
+    assert_eq!(kept, [("7", "8"), ("-3", "9")], "a byte string must not be kept");
     for nested in [&b"\x81"[..], b"\xa1\x61x"] {
         check_refused(&[nested.repeat(200_000), vec![0x00]].concat(), Reason::InvalidUtf8);
     }

@@ -24,8 +24,9 @@ fn statements(sql: &str) -> Vec<String> {
 /// Returns the tables that have a column `driver_id`; views are left out.
 fn tables_with_drivers(engine: &Engine) -> Result<Vec<String>> {
     engine.server.create_tables("access")?;
-    let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' AND table IN \
-               (SELECT name FROM system.tables WHERE database = 'access' AND engine LIKE '%MergeTree') ORDER BY table";
+    let sql = "SELECT table FROM system.columns WHERE database = 'access' AND name = 'driver_id' \
+               AND table IN (SELECT name FROM system.tables WHERE database = 'access' \
+               AND engine LIKE '%MergeTree') ORDER BY table";
     Ok(engine.server.query(sql)?.lines().map(str::to_owned).collect())
 }
 
@@ -58,8 +59,8 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         parse(statement)?;
     }
     // All customers have the role `milepost_customer`. These two clauses name the role, and no
-    // single customer, so each further customer is also excluded from the policy that shows all
-    // drivers, and is also limited by the quota.
+    // single customer. So the policy that shows all drivers excludes every further customer too,
+    // and the quota applies to every further customer.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
@@ -106,7 +107,8 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     // The eraser may delete from each of these tables, except the list of erased drivers.
     for table in tables.iter().filter(|table| *table != "erased") {
         let grant = format!(
-            "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO milepost_eraser"
+            "GRANT SELECT(driver_id), ALTER DELETE, ALTER UPDATE(_row_exists) ON fleet.{table} TO \
+             milepost_eraser"
         );
         ensure!(rules.contains(&grant), "access.sql lacks {grant}");
     }
@@ -163,10 +165,9 @@ fn access_sql_and_users_xml_grant_what_migrations_need() -> Result<()> {
         assert_eq!(to_role(role), to_user(user), "access.sql for {role}, users.xml for {user}");
     }
 
-    // A migration that adds a field (docs/add-a-field.md) replaces the first two views. One that
-    // adds a roll-up replaces the third.
-    let replaced = ["fixes", "last_positions", "rollups"];
-    for view in replaced {
+    // A migration that adds a field (docs/add-a-field.md) replaces the first two views. A
+    // migration that adds a roll-up replaces the third view.
+    for view in ["fixes", "last_positions", "rollups"] {
         let grants = to_role("milepost_migrator");
         let expected = format!(" ON fleet.{view}");
         ensure!(

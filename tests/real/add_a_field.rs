@@ -19,8 +19,10 @@ const LINES_MAX: usize = 30;
 /// Returns the columns with the properties that Keeper compares, and with their comments.
 fn columns(world: &World) -> Result<String> {
     world.query(
-        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, comment FROM system.columns \
-         WHERE database = '{db}' AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') ORDER BY table, position",
+        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, \
+         comment FROM system.columns WHERE database = '{db}' \
+         AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') \
+         ORDER BY table, position",
     )
 }
 

@@ -43,7 +43,8 @@ fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
         world.query(sql)?;
     }
-    let quarters = "SELECT round(sum(distance_m)), round(sum(moving_s)), round(sum(tracked_s)), sum(fixes) FROM {db}.driver_quarters";
+    let quarters = "SELECT round(sum(distance_m)), round(sum(moving_s)), round(sum(tracked_s)), \
+                    sum(fixes) FROM {db}.driver_quarters";
     // A stop includes only fixes within 100 m of its place. The last fix before the stop is 111 m
     // away, so the stop takes no distance from the trip.
     world.wait_for(quarters, "6679\t600\t1200\t121", SOON)?;
@@ -54,7 +55,8 @@ fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let episodes = world.query(&format!("{episodes}{window}) ORDER BY began"))?;
     assert_eq!(episodes, "trip\t600\t6679\t60\nstop\t600\t0\t60");
     let days = world.query(&format!(
-        "SELECT round(sum(metres)), sum(moving_s), sum(standing_s), sum(fixes) FROM {{db}}_ask.days(driver = '', {window})"
+        "SELECT round(sum(metres)), sum(moving_s), sum(standing_s), sum(fixes) \
+         FROM {{db}}_ask.days(driver = '', {window})"
     ))?;
     assert_eq!(days, "6679\t600\t600\t121");
     let trips = "SELECT driver_id, seconds, round(metres), fixes FROM {db}.trips";
@@ -62,7 +64,8 @@ fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     assert_eq!(world.query("SELECT driver_id, seconds, fixes FROM {db}.stops")?, "d1\t600\t60");
     assert_eq!(world.query("SELECT name FROM {db}.rollups WHERE pending > 0")?, "");
     let near = format!(
-        "SELECT driver_id, fixes FROM {{db}}_ask.near(lat = 0, lng = 100.06, metres = 50, driver = '', {window})"
+        "SELECT driver_id, fixes FROM {{db}}_ask.near(lat = 0, lng = 100.06, metres = 50, \
+         driver = '', {window})"
     );
     assert_eq!(world.query(&near)?, "d1\t61");
     Ok(())

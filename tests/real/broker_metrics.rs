@@ -162,7 +162,8 @@ fn broker_counters_are_not_read_by_default() -> Result<()> {
         peer.send(&fix(1))?;
         loop {
             if let Packet::Subscribe(_) = peer.receive()? {
-                peer.send(&[0xE0, 1, NOT_AUTHORIZED])?; // a DISCONNECT, as some managed brokers answer
+                // A DISCONNECT, as some managed brokers answer.
+                peer.send(&[0xE0, 1, NOT_AUTHORIZED])?;
             }
         }
     })?;

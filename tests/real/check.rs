@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::scripted_broker::{Peer, ScriptedBroker};
 use crate::secure::{
-    Scripted, SecureBroker, broker_password, put, scripted_by_size, scripted_clickhouse, tls_lines,
+    Scripted, SecureBroker, broker_password, scripted_by_size, scripted_clickhouse, tls_lines,
+    write_file,
 };
 use crate::world::{SOON, World, settings, unmigrated, world};
 
@@ -94,7 +95,7 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     let world = unmigrated("check_doors")?;
     let folder = world.folder.path();
     let ca = Authority::new("ca")?;
-    let acl = put(
+    let acl = write_file(
         folder,
         "acl",
         "user reads\ntopic write drivers/#\nuser writes\ntopic read drivers/#\n",
@@ -143,7 +144,7 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
         "error",
         "set mqtt.ca_file to the CA that signed it",
     )?;
-    let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
+    let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", write_file(folder, "ca.pem", &ca.pem)?);
     expect_finding(&with_ca, &[], "broker TLS", "ok", "its certificate is signed by")?;
     let user = |name: &str, listener: &str| {
         at("mqtt", listener).with("MQTT__USERNAME", name).with("MQTT__PASSWORD", "Wrong-Secret")
@@ -199,20 +200,21 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
     const NOT_AUTHORIZED: u8 = 0x87;
     const SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: u8 = 0x9E;
     let world = unmigrated("check_terms")?;
-    let on = |properties: &'static [u8], code: u8| -> Result<Settings> {
+    // Returns settings for a broker with these CONNACK properties and this code in each SUBACK.
+    let settings_for = |properties: &'static [u8], code: u8| -> Result<Settings> {
         let broker = ScriptedBroker::start(move |peer| accept_client(peer, properties, code))?;
         Ok(world.settings.clone().with("MQTT__URL", format!("mqtt://127.0.0.1:{}", broker.port)))
     };
     expect_finding(
-        &on(RECEIVE_MAXIMUM_32, 1)?,
+        &settings_for(RECEIVE_MAXIMUM_32, 1)?,
         &[],
         "window",
         "warning",
         "in EMQX set mqtt.max_inflight = 32000",
     )?;
-    let one_connection = on(RECEIVE_MAXIMUM_32, 1)?.with("MQTT__CONNECTIONS", "1");
+    let one_connection = settings_for(RECEIVE_MAXIMUM_32, 1)?.with("MQTT__CONNECTIONS", "1");
     expect_finding(&one_connection, &[], "window", "error", "at most about 160 messages/s")?;
-    let small_window = on(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
+    let small_window = settings_for(b"", 1)?.with("LAB__RECEIVE_MAXIMUM", "100");
     expect_finding(
         &small_window,
         &[],
@@ -221,43 +223,50 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
         "set mqtt.connections = \"auto\", or to 150 (64 at most)",
     )?;
     expect_finding(
-        &on(MAXIMUM_PACKET_SIZE_256_MIB, 1)?,
+        &settings_for(MAXIMUM_PACKET_SIZE_256_MIB, 1)?,
         &[],
         "packet size",
         "warning",
         "EMQX: mqtt.max_packet_size = 1048576B",
     )?;
     expect_finding(
-        &on(SESSION_EXPIRY_10_S, 1)?,
+        &settings_for(SESSION_EXPIRY_10_S, 1)?,
         &[],
         "session expiry",
         "error",
         "mqtt.max_session_expiry_interval",
     )?;
     expect_finding(
-        &on(NO_SHARED_SUBSCRIPTIONS, 1)?,
+        &settings_for(NO_SHARED_SUBSCRIPTIONS, 1)?,
         &[],
         "subscription",
         "error",
         "EMQX: mqtt.shared_subscription = true",
     )?;
     expect_finding(
-        &on(b"", NOT_AUTHORIZED)?,
+        &settings_for(b"", NOT_AUTHORIZED)?,
         &[],
         "subscription",
         "error",
         "allow it: EMQX acl.conf",
     )?;
     expect_finding(
-        &on(b"", SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)?,
+        &settings_for(b"", SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)?,
         &[],
         "subscription",
         "error",
         "EMQX: mqtt.shared_subscription = true",
     )?;
-    expect_finding(&on(b"", 0)?, &[], "subscription", "error", "EMQX: mqtt.max_qos_allowed")?;
-    let with_counters =
-        |code| Ok::<_, anyhow::Error>(on(b"", code)?.with("MQTT__BROKER_METRICS", "true"));
+    expect_finding(
+        &settings_for(b"", 0)?,
+        &[],
+        "subscription",
+        "error",
+        "EMQX: mqtt.max_qos_allowed",
+    )?;
+    let with_counters = |code| {
+        Ok::<_, anyhow::Error>(settings_for(b"", code)?.with("MQTT__BROKER_METRICS", "true"))
+    };
     expect_finding(
         &with_counters(1)?,
         &[],
@@ -266,7 +275,13 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
         "$SYS/brokers/+/metrics/# granted",
     )?;
     expect_finding(&with_counters(1)?, &[], "queue drops", "ok", "milepost_broker_dropped_total")?;
-    expect_finding(&on(b"", 1)?, &[], "queue drops", "ok", "set mqtt.broker_metrics = true")?;
+    expect_finding(
+        &settings_for(b"", 1)?,
+        &[],
+        "queue drops",
+        "ok",
+        "set mqtt.broker_metrics = true",
+    )?;
     expect_finding(
         &with_counters(NOT_AUTHORIZED)?,
         &[],
@@ -380,17 +395,17 @@ fn run_warns_once_about_nodes_missing_from_the_url() -> Result<()> {
 #[test]
 fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     let world = world("check_size")?;
-    let proxy = |largest: usize| {
+    let proxy = |bytes_max: usize| {
         scripted_by_size(world.engine.server.port, move |statement, bytes| {
             let is_size_probe = statement.contains("JSONEachRow");
-            if is_size_probe && bytes > largest {
+            if is_size_probe && bytes > bytes_max {
                 return Scripted::Answer(413, "<html>413 Request Entity Too Large".to_owned());
             }
             Scripted::Pass
         })
     };
     let with_url = |url: String| world.settings.clone().with("CLICKHOUSE__URL", url);
-    let limited_to = |largest: usize| proxy(largest).map(with_url);
+    let limited_to = |bytes_max: usize| proxy(bytes_max).map(with_url);
     expect_finding(&limited_to(8 << 20)?, &[], "insert size", "ok", "takes an insert of 8 MiB")?;
     expect_finding(
         &limited_to(1 << 20)?,
@@ -464,7 +479,10 @@ fn broker_that_closes_on_a_sys_subscription_does_not_fail_a_check() -> Result<()
 fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     let world = world("check_tables")?;
     // `check` does not judge the settings of a table that the operator created.
-    world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS SELECT driver_id, ts FROM {db}.positions")?;
+    world.query(
+        "CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY ts AS \
+         SELECT driver_id, ts FROM {db}.positions",
+    )?;
     for check_name in ["deduplication", "fsync"] {
         expect_finding(&world.settings, &[], check_name, "ok", "")?;
     }
@@ -476,7 +494,8 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     )?;
     expect_error(
         "deduplication",
-        "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
+        "ALTER TABLE check_tables.positions MODIFY SETTING non_replicated_deduplication_window = \
+         10000",
     )?;
     world.query(
         "ALTER TABLE {db}.positions MODIFY SETTING non_replicated_deduplication_window = 10000",
@@ -762,6 +781,7 @@ fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
     let world = world("check_inserts")?;
     let url = scripted_clickhouse(world.engine.server.port, |statement| {
         if statement.contains("level = 0") {
+            // 4,800 inserts of 2,400,000 rows in the last five minutes.
             Scripted::Answer(200, "4800\t2400000\n".to_owned())
         } else {
             Scripted::Pass

@@ -52,16 +52,17 @@ pub fn on_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Resu
     let hosts = Arc::clone(hosts);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(" ON CLUSTER 'c'") {
-            let one_less = |left: usize| left.checked_sub(1);
+            let decrement = |count: usize| count.checked_sub(1);
             let is_unreachable = statement.contains(".positions ON")
                 && hosts
                     .unreachable_for
-                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement)
                     .is_ok();
             if is_unreachable {
                 hosts.failed.fetch_add(1, Ordering::SeqCst);
-                let words = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 of 2 hosts.";
-                return Scripted::Answer(500, words.to_owned());
+                let message = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 \
+                               of 2 hosts.";
+                return Scripted::Answer(500, message.to_owned());
             }
             hosts.executed.fetch_add(1, Ordering::SeqCst);
         }
@@ -128,7 +129,10 @@ fn concurrent_migrations_of_a_cluster_apply_once() -> Result<()> {
     });
     outcomes.into_iter().collect::<Result<()>>()?;
     let (code, printed) = settings.call(&["migrate"])?;
-    ensure!(code == 0 && printed.contains("applied=0"), "a migration was left: {printed}");
+    ensure!(
+        code == 0 && printed.contains("applied=0"),
+        "the concurrent runs left a migration unapplied: {printed}"
+    );
     let recorded = world.query("SELECT count() FROM {db}.schema_migrations FINAL")?;
     ensure!(recorded == migration_count()?.to_string(), "{recorded}");
     Ok(())
@@ -172,7 +176,8 @@ fn sharded_settings(world: &World, inserts: &Inserts) -> Result<Settings> {
 /// Points a distributed table at the shards of another cluster.
 fn repoint(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
     let create = format!(
-        "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' AND name = '{table}' FORMAT TSVRaw"
+        "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' \
+         AND name = '{table}' FORMAT TSVRaw"
     );
     let create = world.query(&create)?.replacen("CREATE TABLE", "CREATE OR REPLACE TABLE", 1);
     world
@@ -189,7 +194,8 @@ const PARAMETERISED_VIEWS: [&str; 12] = [
     "near(lat=0, lng=0, metres=20000000, driver='', from={f}, to={t}, tz='UTC')",
     "gaps(driver='', seconds=0, from={f}, to={t}, tz='UTC')",
     "speeding(driver='', speed=0, from={f}, to={t}, tz='UTC')",
-    "heatmap(driver='', south=-90, west=-180, north=90, east=180, letters=5, from={f}, to={t}, tz='UTC')",
+    "heatmap(driver='', south=-90, west=-180, north=90, east=180, letters=5, from={f}, to={t}, \
+     tz='UTC')",
     "in_box(south=-90, west=-180, north=90, east=180)",
     "heard_since(since={f}, tz='UTC')",
     "health(driver='', from={f}, to={t}, tz='UTC')",
@@ -299,8 +305,8 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         repoint(&world, table, "c", "two")?;
     }
     let two_shard_counts = count_rows()?;
-    ensure!(visits_of_the_last_minute(&world)? == "asleep\t2", "the visit is on both shards");
-    for ((view, one), two) in view_calls
+    ensure!(visits_of_the_last_minute(&world)? == "asleep\t2", "a visit counts twice");
+    for ((view, one_shard), two_shards) in view_calls
         .iter()
         .map(String::as_str)
         .chain(views)
@@ -310,10 +316,16 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         // These views return the rows of both shards; the other views merge the rows.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();
-        let (one, two) = (one.parse::<u64>()?, two.parse::<u64>()?);
-        ensure!(one > 0 || ["fence_visits", "stops"].contains(&name), "{view} returns no rows");
-        let expected = if by_row.contains(&name) { 2 * one } else { one };
-        ensure!(two == expected, "{view}: {one} rows of one shard, {two} of two");
+        let (one_shard, two_shards) = (one_shard.parse::<u64>()?, two_shards.parse::<u64>()?);
+        ensure!(
+            one_shard > 0 || ["fence_visits", "stops"].contains(&name),
+            "{view} returns no rows"
+        );
+        let expected = if by_row.contains(&name) { 2 * one_shard } else { one_shard };
+        ensure!(
+            two_shards == expected,
+            "{view}: {one_shard} rows of one shard, {two_shards} rows of two shards"
+        );
     }
     let (code, printed) = settings.call(&["rejects", "replay", "--reason", "invalid_json"])?;
     ensure!(
@@ -331,12 +343,14 @@ fn new_views_read_the_history_of_both_shards() -> Result<()> {
         sharded_settings(&world, &Inserts::default())?.with("CLICKHOUSE__CLUSTER", "two");
     settings.migrate()?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts) SELECT toString(number % 3), now64(3) FROM numbers(300)",
+        "INSERT INTO {db}.positions (driver_id, ts) SELECT toString(number % 3), now64(3) \
+         FROM numbers(300)",
     )?;
     for table in ["last_positions_mv", "last_positions_state", "touched_mv", "touched"] {
         world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
     }
     settings.migrate()?;
+    // `touched` also has a row whose driver_id is the server's UUID.
     let drivers = |table: &str| {
         world.query(&format!(
             "SELECT uniqExact(driver_id) FROM {{db}}.{table} WHERE length(driver_id) = 1"

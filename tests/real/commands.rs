@@ -46,7 +46,8 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         // These rows arrive while the dropped objects are missing.
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, seq, speed_cms) \
-             SELECT toString(number % 3), now64(3), 1000 * {round} + number, 100 + {round} FROM numbers(300)"
+             SELECT toString(number % 3), now64(3), 1000 * {round} + number, 100 + {round} \
+             FROM numbers(300)"
         ))?;
         let newest = world
             .query("SELECT driver_id, max(seq) FROM {db}.positions GROUP BY ALL ORDER BY ALL")?;
@@ -58,15 +59,15 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         for sql in lab_stack::sql::REFRESH_ROLLUPS {
             world.query(sql)?;
         }
-        let drivers_not_counted = format!(
-            "SELECT count() FROM (SELECT driver_id FROM {{db}}.touched WHERE length(driver_id) = 1 GROUP BY driver_id \
-             HAVING sum(rows) < (SELECT count() / 3 FROM {{db}}.positions) OR max(speed_max) < 100 + {round})"
+        // `touched` also has a row whose driver_id is the server's UUID.
+        let count_uncounted_drivers = format!(
+            "SELECT count() FROM (SELECT driver_id FROM {{db}}.touched WHERE length(driver_id) = 1 \
+             GROUP BY driver_id HAVING sum(rows) < (SELECT count() / 3 FROM {{db}}.positions) \
+             OR max(speed_max) < 100 + {round})"
         );
-        assert_eq!(world.query(&drivers_not_counted)?, "0", "{dropped:?}");
+        assert_eq!(world.query(&count_uncounted_drivers)?, "0", "{dropped:?}");
         for table in dropped {
-            world
-                .query(&format!("EXISTS TABLE {table}"))
-                .map(|exists| assert_eq!(exists, "1", "{table}"))?;
+            assert_eq!(world.query(&format!("EXISTS TABLE {table}"))?, "1", "{table}");
         }
     }
     // Drop only the target table of a view: inserts fail until the migration has recreated the
@@ -86,15 +87,24 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
 fn retention_follows_the_configuration() -> Result<()> {
     let world = world("retention")?;
     let ttl = |table: &str| {
-        world.query(&format!("SELECT extract(engine_full, 'TTL (.*) SETTINGS') FROM system.tables WHERE database = '{{db}}' AND name = '{table}'"))
+        world.query(&format!(
+            "SELECT extract(engine_full, 'TTL (.*) SETTINGS') FROM system.tables \
+             WHERE database = '{{db}}' AND name = '{table}'"
+        ))
     };
     assert_eq!(ttl("positions")?, "toDateTime(ts) + toIntervalDay(400)");
     assert_eq!(
-        world.query("SELECT count() FROM system.mutations WHERE database = '{db}' AND command NOT LIKE '%MATERIALIZE INDEX%'")?,
+        world.query(
+            "SELECT count() FROM system.mutations WHERE database = '{db}' \
+             AND command NOT LIKE '%MATERIALIZE INDEX%'"
+        )?,
         "0",
         "the first migration must not change a retention"
     );
-    world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), \
+         ('d', now64(3))",
+    )?;
     let shorter = world.settings.clone().with("CLICKHOUSE__RETENTION__POSITIONS_DAYS", "50");
     let shorter = shorter
         .with("CLICKHOUSE__RETENTION__REJECTS_DAYS", "7")
@@ -135,7 +145,8 @@ fn milepost_can_migrate_and_run_on_the_bench_sink() -> Result<()> {
 fn migration_edited_after_it_was_applied_is_refused() -> Result<()> {
     let world = world("edited")?;
     world.query(
-        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (10, '010_positions', 'other')",
+        "INSERT INTO {db}.schema_migrations (version, name, checksum) \
+         VALUES (10, '010_positions', 'other')",
     )?;
     let settings = world.settings.clone().with("HTTP__LISTEN", "127.0.0.1:0");
     for command in ["migrate", "run"] {
@@ -147,10 +158,11 @@ fn migration_edited_after_it_was_applied_is_refused() -> Result<()> {
 }
 
 #[test]
-fn recorded_migration_that_is_no_longer_in_sql_changes_nothing() -> Result<()> {
+fn record_of_a_removed_migration_changes_nothing() -> Result<()> {
     let world = world("former_migration")?;
     world.query(
-        "INSERT INTO {db}.schema_migrations (version, name, checksum) VALUES (303, '303_ask_speeding', 'any')",
+        "INSERT INTO {db}.schema_migrations (version, name, checksum) \
+         VALUES (303, '303_ask_speeding', 'any')",
     )?;
     world.settings.migrate()?;
     let (code, printed) = world.settings.call(&["check"])?;
@@ -158,8 +170,9 @@ fn recorded_migration_that_is_no_longer_in_sql_changes_nothing() -> Result<()> {
         code == 0 && printed.contains("all migrations of this version are applied"),
         "{printed}"
     );
-    let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 FROM system.tables \
-        WHERE database = '{db}_ask' AND name = 'speeding'";
+    // The view is that of the current file, although the record has a similar name.
+    let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 \
+                FROM system.tables WHERE database = '{db}_ask' AND name = 'speeding'";
     assert_eq!(world.query(view)?, "1");
     Ok(())
 }
@@ -173,11 +186,11 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
         assert_eq!(code, 0, "{printed}");
         Ok(printed.split(";\n\n").filter(|sql| !sql.trim().is_empty()).map(str::to_owned).collect())
     };
-    let on =
+    let replicated =
         |replication: &str| world.settings.clone().with("CLICKHOUSE__REPLICATION", replication);
-    let cluster = on("macros").with("CLICKHOUSE__CLUSTER", "{cluster}");
+    let cluster = replicated("macros").with("CLICKHOUSE__CLUSTER", "{cluster}");
     let shards = cluster.clone().with("CLICKHOUSE__SHARDS", "true");
-    for settings in [on("macros"), on("managed"), cluster, shards] {
+    for settings in [replicated("macros"), replicated("managed"), cluster, shards] {
         let statements = plan(settings)?;
         assert!(
             statements.iter().any(|sql| sql.contains("ReplicatedReplacingMergeTree")),
@@ -187,6 +200,7 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
             world.query(&format!("EXPLAIN AST {sql}"))?;
         }
     }
+    // `EXPLAIN AST` fails on a syntax error, so the statements above have none.
     assert!(world.query("EXPLAIN AST CREATE TABLE t CLUSTER ON c (n UInt8)").is_err());
     // The engine can execute the plan for one server. After that, nothing is left for `migrate`.
     let statements = plan(world.settings.clone())?;
@@ -227,24 +241,24 @@ fn created_tables_equal_migrated_tables() -> Result<()> {
     let structure = |database: &str| {
         world.query(&format!(
             "SELECT table, what FROM (SELECT table, toString((position, name, type, default_kind, \
-             default_expression, compression_codec, comment)) AS what FROM system.columns WHERE \
-             database = '{database}' UNION ALL SELECT table, toString((name, type_full, expr, \
-             granularity)) FROM system.data_skipping_indices WHERE database = '{database}' UNION ALL \
-             SELECT name, comment FROM system.tables WHERE database = '{database}') WHERE \
-             table IN (SELECT name FROM system.tables WHERE database = '{database}' AND engine LIKE \
-             '%MergeTree' AND name NOT LIKE '.inner%') ORDER BY ALL"
+             default_expression, compression_codec, comment)) AS what FROM system.columns \
+             WHERE database = '{database}' UNION ALL SELECT table, toString((name, type_full, \
+             expr, granularity)) FROM system.data_skipping_indices WHERE database = '{database}' \
+             UNION ALL SELECT name, comment FROM system.tables WHERE database = '{database}') \
+             WHERE table IN (SELECT name FROM system.tables WHERE database = '{database}' \
+             AND engine LIKE '%MergeTree' AND name NOT LIKE '.inner%') ORDER BY ALL"
         ))
     };
     let (new, migrated) = (structure("{db}_new")?, structure("{db}")?);
     assert!(new.lines().count() > 100, "{new}");
-    let only = |these: &str, those: &str| {
-        these.lines().filter(|line| !those.contains(line)).collect::<Vec<_>>().join("\n")
+    let lines_missing_in = |other: &str, structure: &str| {
+        structure.lines().filter(|line| !other.contains(line)).collect::<Vec<_>>().join("\n")
     };
     assert!(
         new == migrated,
         "only new tables have\n{}\nonly migrated tables have\n{}",
-        only(&new, &migrated),
-        only(&migrated, &new)
+        lines_missing_in(&migrated, &new),
+        lines_missing_in(&new, &migrated)
     );
     Ok(())
 }
@@ -334,26 +348,26 @@ fn bad_configuration_stops_the_start_and_lists_all_violations() -> Result<()> {
 fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
-    let printed = |key| -> Result<(Option<i32>, String)> {
+    let config_with = |key| -> Result<(Option<i32>, String)> {
         let output = settings.command(&["config"]).env(key, "tcp://10.0.0.1:9464").output()?;
         Ok((output.status.code(), String::from_utf8(output.stderr)?))
     };
-    let (code, stderr) = printed("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
+    let (code, stderr) = config_with("MILEPOST_CLICKHOUSE_RETENTION_REJECTS_DAYS")?;
     let expected =
         "not read; write MILEPOST__CLICKHOUSE__RETENTION__REJECTS_DAYS, with two underscores";
     assert!(code == Some(64) && stderr.contains(expected), "{code:?} {stderr}");
-    for (key, right) in [
+    for (key, setting) in [
         ("MILEPOST_CLICKHOUSE__USER", "MILEPOST__CLICKHOUSE__USER"),
         ("milepost_clickhouse_user", "MILEPOST__CLICKHOUSE__USER"),
         ("MILEPOST_SOURCE_TOPIC", "MILEPOST__SOURCE__TOPIC"),
     ] {
-        let (code, stderr) = printed(key)?;
+        let (code, stderr) = config_with(key)?;
         assert!(
-            code == Some(64) && stderr.contains(&format!("{key}: not read; write {right}")),
+            code == Some(64) && stderr.contains(&format!("{key}: not read; write {setting}")),
             "{code:?} {stderr}"
         );
     }
-    assert_eq!(printed("MILEPOST_HTTP_PORT")?, (Some(0), String::new()));
+    assert_eq!(config_with("MILEPOST_HTTP_PORT")?, (Some(0), String::new()));
     Ok(())
 }
 
@@ -364,7 +378,8 @@ fn empty_variable_overrides_the_file_only_for_events_topic() -> Result<()> {
     let folder = lab_stack::folder()?;
     std::fs::write(
         folder.path().join("milepost.toml"),
-        "[spool]\ndir = \"/from/file\"\n[events]\ntopic = \"from/file\"\n[[sources]]\ntopic = \"own/+\"\n",
+        "[spool]\ndir = \"/from/file\"\n[events]\ntopic = \"from/file\"\n[[sources]]\n\
+         topic = \"own/+\"\n",
     )?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     let empty = settings
@@ -448,7 +463,7 @@ fn config_merges_file_and_environment_and_hides_secrets() -> Result<()> {
     Ok(())
 }
 
-/// The values are secrets that cannot be parsed: the errors must not quote them.
+/// Each value is invalid and contains a secret: the error must not quote the value.
 #[test]
 fn secrets_in_the_environment_are_never_printed() -> Result<()> {
     use std::os::unix::ffi::OsStrExt as _;
@@ -527,7 +542,8 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
             .into_iter()
             .enumerate()
     {
-        let (command, before) = (settings.command(arguments), requests.load(Ordering::SeqCst));
+        let command = settings.command(arguments);
+        let requests_before = requests.load(Ordering::SeqCst);
         let mut contained = container();
         contained.arg(command.get_program()).args(arguments);
         contained.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -535,7 +551,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
         let mut process = Process::start("milepost as PID 1", &mut contained, log)?;
         wait_until("the command waits for ClickHouse", SOON, || {
             process.ensure_alive()?;
-            Ok(requests.load(Ordering::SeqCst) > before)
+            Ok(requests.load(Ordering::SeqCst) > requests_before)
         })?;
         let pid = process.pid();
         let inside = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
@@ -559,8 +575,8 @@ fn occupied_port_stops_the_start() -> Result<()> {
     Ok(())
 }
 
-/// A storage policy with two volumes on this disk. With a move factor of 0, a full disk moves no
-/// parts.
+/// A storage policy with two volumes, both on this machine's disk. The move factor is 0 so that a
+/// nearly full disk moves no parts.
 const TIERED: &str = "<clickhouse><storage_configuration><disks><cold><path>COLD/</path></cold></disks>
 <policies><tiered><volumes><default><disk>default</disk></default><cold><disk>cold</disk></cold></volumes><move_factor>0</move_factor></tiered></policies>
 </storage_configuration></clickhouse>";
@@ -578,17 +594,21 @@ fn older_positions_move_to_the_configured_volume() -> Result<()> {
     let (code, printed) = tiered.call(&["migrate"])?;
     assert!(
         code == 0 && !printed.contains("storage policy") && !printed.contains("retention (TTL)"),
-        "{printed}"
+        "a repeated migration must change nothing: {printed}"
     );
-    world.query("INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), ('d', now64(3))")?;
-    let disks = "SELECT groupArray(disk_name) FROM (SELECT disk_name FROM system.parts WHERE database = '{db}' AND table = 'positions' \
-                 AND active ORDER BY partition_id)";
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts) VALUES ('d', now64(3) - INTERVAL 60 DAY), \
+         ('d', now64(3))",
+    )?;
+    let disks = "SELECT groupArray(disk_name) FROM (SELECT disk_name FROM system.parts \
+                 WHERE database = '{db}' AND table = 'positions' AND active ORDER BY partition_id)";
     world.wait_for(disks, "['cold','default']", SOON)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");
 
     let new = tiered.with("CLICKHOUSE__DATABASE", "tiered_new");
     new.migrate()?;
-    let policy = "SELECT storage_policy FROM system.tables WHERE database = 'tiered_new' AND name = 'positions'";
+    let policy = "SELECT storage_policy FROM system.tables WHERE database = 'tiered_new' \
+                  AND name = 'positions'";
     assert_eq!(world.query(policy)?, "tiered");
     Ok(())
 }
@@ -708,7 +728,7 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
     wait_for_line(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;
     wait_for_line(&mut live, &["stored", r#""seq":2"#, "within_ms"])?;
 
-    // No member receives the message, so none stores it.
+    // Without a member, the next message is not stored.
     milepost.terminate(SOON)?;
     world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":3}"#)])?;
     wait_for_line(&mut live, &["position", r#""seq":3"#])?;
@@ -722,7 +742,7 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
 }
 
 #[test]
-fn top_shows_every_member_and_why_one_is_not_ready() -> Result<()> {
+fn top_shows_every_member_and_which_one_is_unreachable() -> Result<()> {
     let world = world("top")?;
     let milepost = world.settings.run()?;
     let unreachable = format!("127.0.0.1:{}", free_port()?);

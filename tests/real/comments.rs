@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::world::{World, unmigrated};
 
-/// Tables and views that 0.1.0 created. Their old comments are replaced by migration 380 alone.
+/// Tables and views that 0.1.0 created. Only migration 380 replaces their old comments.
 const COMMENTED_BY_0_1_0: [&str; 14] = [
     "schema_migrations",
     "positions",
@@ -25,7 +25,8 @@ const COMMENTED_BY_0_1_0: [&str; 14] = [
 fn comments(world: &World) -> Result<String> {
     world.query(
         "SELECT * FROM (SELECT table, name, comment FROM system.columns WHERE database = '{db}' \
-         UNION ALL SELECT name, '', comment FROM system.tables WHERE database = '{db}') ORDER BY ALL",
+         UNION ALL SELECT name, '', comment FROM system.tables WHERE database = '{db}') \
+         ORDER BY ALL",
     )
 }
 
@@ -50,11 +51,12 @@ fn migration_380_replaces_the_comments_of_0_1_0() -> Result<()> {
     world.query("DELETE FROM {db}.schema_migrations WHERE version = 380")?;
     world.settings.migrate()?;
     let migrated = comments(&world)?;
-    let only = |in_one: &str, other: &str| -> Vec<String> {
-        let is_in_other = |line: &&str| other.lines().any(|other_line| other_line == *line);
-        in_one.lines().filter(|line| !is_in_other(line)).map(str::to_owned).collect()
+    let lines_missing_in = |other: &str, lines: &str| -> Vec<String> {
+        let is_missing = |line: &&str| other.lines().all(|other_line| other_line != *line);
+        lines.lines().filter(is_missing).map(str::to_owned).collect()
     };
-    let (only_migrated, only_new) = (only(&migrated, &new), only(&new, &migrated));
+    let only_migrated = lines_missing_in(&new, &migrated);
+    let only_new = lines_missing_in(&migrated, &new);
     assert!(
         migrated == new,
         "only in the migrated database: {only_migrated:#?}, only in a new one: {only_new:#?}"

@@ -255,7 +255,7 @@ fn documented_examples_are_stored_as_the_expected_rows() -> Result<()> {
     std::fs::write(&file, SOURCES)?;
     let settings = world.settings.clone().with_variable("MILEPOST_CONFIG", file.to_string_lossy());
     let milepost = settings.run()?;
-    // An hour ago, so that it cannot be confused with the time of receipt.
+    // An hour ago, so that no time of a fix equals a time of receipt.
     let moment_ms = (unix_ms() / 1_000 - 3_600) * 1_000;
     let null_island = ("traccar-client", fill_time(AT_NULL_ISLAND, moment_ms));
     let examples =
@@ -266,10 +266,11 @@ fn documented_examples_are_stored_as_the_expected_rows() -> Result<()> {
     world.publish(&messages)?;
 
     let columns = format!(
-        "concatWithSeparator(' ', toString(lat), toString(lng), ifNull(toString(round(speed, 2)), 'NULL'), \
-         ifNull(toString(heading), 'NULL'), ifNull(toString(alt), 'NULL'), ifNull(toString(acc), 'NULL'), \
-         if(ts = received_at, 'now', toString(toUnixTimestamp64Milli(ts) - {moment_ms})), \
-         if(empty(attributes), '-', arrayStringConcat(arrayMap((k, v) -> concat(k, '=', v), mapKeys(attributes), \
+        "concatWithSeparator(' ', toString(lat), toString(lng), ifNull(toString(round(speed, 2)), \
+         'NULL'), ifNull(toString(heading), 'NULL'), ifNull(toString(alt), 'NULL'), \
+         ifNull(toString(acc), 'NULL'), if(ts = received_at, 'now', \
+         toString(toUnixTimestamp64Milli(ts) - {moment_ms})), if(empty(attributes), '-', \
+         arrayStringConcat(arrayMap((k, v) -> concat(k, '=', v), mapKeys(attributes), \
          mapValues(attributes)), ',')))"
     );
     for Example { topic, driver, rows, .. } in EXAMPLES {

@@ -47,12 +47,12 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     wait_until("the fleet has sent enough", SOON, || Ok(sent() >= sent_before + 2_000))?;
     let (code, printed) = drain(&with_peers, &[])?;
     assert_eq!(code, 0, "{printed}");
-    let number = |line: &str| -> f64 {
-        let line = printed.lines().find_map(|text| text.strip_prefix(line)).expect("a line");
-        line.trim().parse().expect("a number")
+    let number_after = |label: &str| -> f64 {
+        let value = printed.lines().find_map(|line| line.strip_prefix(label)).expect("a line");
+        value.trim().parse().expect("a number")
     };
-    assert!(number("messages taken") >= 500.0, "{printed}");
-    assert!(number("sessions found") >= sessions, "{sessions}: {printed}");
+    assert!(number_after("messages taken") >= 500.0, "{printed}");
+    assert!(number_after("sessions found") >= sessions, "{sessions}: {printed}");
 
     // The sessions are empty, and queue no further messages.
     let manifest = finish(fleet)?;

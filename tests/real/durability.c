@@ -1,5 +1,5 @@
-/* Logs the program's fsync and rename calls and its PUBACKs, in order, to the file that the variable DURABILITY_LOG names.
-   durability.rs preloads this library. */
+/* Logs the program's fsync and rename calls and its PUBACKs, in order, to the file that the
+   variable DURABILITY_LOG names. durability.rs preloads this library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -30,7 +30,8 @@ int fsync(int fd) {
 }
 
 int rename(const char *from, const char *to) {
-    int (*real)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+    int (*real)(const char *, const char *) =
+        (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
     record("rename", from);
     return real(from, to);
 }
@@ -38,6 +39,7 @@ int rename(const char *from, const char *to) {
 ssize_t send(int fd, const void *bytes, size_t length, int flags) {
     ssize_t (*real)(int, const void *, size_t, int) =
         (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
+    /* The fixed header of a PUBACK without a reason code: type 4, remaining length 2. */
     if (length >= 4 && memcmp(bytes, "\x40\x02", 2) == 0) {
         record("puback", "");
     }

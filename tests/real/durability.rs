@@ -12,17 +12,17 @@ fn puback_waits_for_fsync_of_file_and_directory() -> Result<()> {
     let world = world("durability")?;
     let folder = world.folder.path();
     let log = folder.join("calls");
-    let http = Proxy::start(world.engine.server.port)?;
+    let proxy = Proxy::start(world.engine.server.port)?;
     let dir = folder.join("spool");
     let settings = world
         .settings
         .clone()
-        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
+        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", proxy.port))
         .with("SPOOL__DIR", dir.display().to_string())
         .with_variable("DURABILITY_LOG", log.display().to_string())
         .with_preloaded("tests/real/durability.c")?;
     let milepost = settings.run()?;
-    http.set(Fault::Refuse);
+    proxy.set(Fault::Refuse);
     for seq in 1..=3 {
         let fix = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
         world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
@@ -30,6 +30,7 @@ fn puback_waits_for_fsync_of_file_and_directory() -> Result<()> {
     }
 
     let calls = std::fs::read_to_string(&log)?;
+    // `durable`: number of files that were renamed before the last fsync of the directory.
     let (mut synced_file, mut renamed, mut durable, mut acks) = (String::new(), 0, 0, 0);
     for call in calls.lines() {
         match call.split_once(' ').unwrap_or((call, "")) {

@@ -1,6 +1,6 @@
-//! Tests several endpoints in `clickhouse.url`: a process switches to another endpoint if the one
-//! in use is down, hangs, is read-only or has no tables. Scripted servers in front of one engine
-//! act as the replicas.
+//! Tests several endpoints in `clickhouse.url`: a process switches to another endpoint if the
+//! endpoint in use is down, hangs, is read-only or has no tables. Scripted servers in front of one
+//! engine act as the replicas.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,11 +29,11 @@ struct Endpoint {
 impl Endpoint {
     fn start(world: &World) -> Result<Self> {
         let (tokens, code) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(AtomicU32::new(0)));
-        let (seen, refusal) = (Arc::clone(&tokens), Arc::clone(&code));
+        let (received_tokens, refusal) = (Arc::clone(&tokens), Arc::clone(&code));
         let has_no_tables = Arc::new(AtomicBool::new(false));
-        let (lost, database) = (Arc::clone(&has_no_tables), world.database.clone());
+        let (hides_tables, database) = (Arc::clone(&has_no_tables), world.database.clone());
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-            if lost.load(Ordering::SeqCst) && statement.contains(&database) {
+            if hides_tables.load(Ordering::SeqCst) && statement.contains(&database) {
                 let is_catalog = statement.contains("FROM system.");
                 return if is_catalog {
                     Scripted::Answer(200, String::new())
@@ -47,7 +47,7 @@ impl Endpoint {
             let token = statement.split(['?', '&']).find_map(|pair| {
                 pair.strip_prefix("insert_deduplication_token=").map(str::to_owned)
             });
-            lock(&seen).push(token.unwrap_or_default());
+            lock(&received_tokens).push(token.unwrap_or_default());
             match refusal.load(Ordering::SeqCst) {
                 0 => Scripted::Pass,
                 code => Scripted::Answer(500, format!("Code: {code}. DB::Exception: Refused.")),
@@ -56,6 +56,7 @@ impl Endpoint {
         Ok(Self { url, tokens, code, has_no_tables })
     }
 
+    /// Refuses inserts into `positions` from now on, with this error code of ClickHouse.
     fn refuse(&self, code: u32) {
         self.code.store(code, Ordering::SeqCst);
     }
@@ -73,6 +74,7 @@ impl Endpoint {
     }
 }
 
+/// Returns settings of a member with this client id and these endpoints.
 fn member(world: &World, name: &str, urls: &[&str]) -> Settings {
     let settings = world.settings.clone().with("CLICKHOUSE__URL", urls.join(","));
     settings.with("CLICKHOUSE__REPLICATION", "macros").with("MQTT__CLIENT_ID", name)
@@ -92,7 +94,7 @@ fn read_only_endpoint_is_replaced_by_the_next_endpoint() -> Result<()> {
     assert_eq!(
         (home.inserts(), other.inserts()),
         (2, 1),
-        "the first endpoint refused once, the next one stored the fix"
+        "the first endpoint refused once, and the second one stored the fix"
     );
     world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)
 }
@@ -113,13 +115,23 @@ fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
     let inserts: Vec<_> = endpoints.iter().map(Endpoint::inserts).collect();
     assert_eq!(inserts, [1, 1, 1, 1], "each endpoint must be tried once");
     let tokens: Vec<_> = endpoints.iter().map(Endpoint::first_token).collect();
-    assert_eq!(tokens[0], tokens[1], "the first one refused before it wrote");
-    assert_ne!(tokens[1], tokens[2], "the second one may have written");
-    assert_eq!(tokens[2], tokens[3], "the third one refused before it wrote");
+    assert_eq!(
+        tokens[0], tokens[1],
+        "the first endpoint refused before it wrote, so the retry keeps the token"
+    );
+    assert_ne!(
+        tokens[1], tokens[2],
+        "the second endpoint may have written, so the retry has a new token"
+    );
+    assert_eq!(
+        tokens[2], tokens[3],
+        "the third endpoint refused before it wrote, so the retry keeps the token"
+    );
     let scrape = milepost.get("/metrics")?;
     for (url, (reason, in_use)) in
         urls.iter().zip([("read_only", 0), ("no_space", 0), ("read_only", 0), ("read_only", 1)])
     {
+        // milepost has left every endpoint but the last one, which is in use.
         let left = format!(
             "milepost_clickhouse_endpoint_left_total{{endpoint=\"{url}\",reason=\"{reason}\"}} {}",
             1 - in_use
@@ -180,11 +192,11 @@ fn endpoint_without_tables_is_replaced_by_an_endpoint_with_tables() -> Result<()
         .collect();
     assert!(left.len() == 1 && left[0].contains("not migrated"), "{log}");
     let scrape = milepost.get("/metrics")?;
-    let counted = |reason: &str, number: u32| {
+    let left_total = |reason: &str, number: u32| {
         let url = urls[0];
         format!("endpoint_left_total{{endpoint=\"{url}\",reason=\"{reason}\"}} {number}")
     };
-    assert!(scrape.contains(&counted("no_tables", 1)), "{scrape}");
+    assert!(scrape.contains(&left_total("no_tables", 1)), "{scrape}");
     let file = world.folder.path().join("fixes.csv");
     fs::write(&file, "driver_id,ts,lat,lng\nd1,2026-01-02T03:04:05Z,1,2\n")?;
     let (code, printed) =
@@ -264,7 +276,7 @@ fn events_return_to_their_own_endpoint() -> Result<()> {
         Ok(watcher.process.log()?.contains("back to this member's own ClickHouse endpoint"))
     })?;
     let queries_before = home_queries.load(Ordering::SeqCst);
-    wait_until("events ask their own endpoint", Duration::from_secs(90), || {
+    wait_until("events query their own endpoint", Duration::from_secs(90), || {
         watcher.process.ensure_alive()?;
         Ok(home_queries.load(Ordering::SeqCst) > queries_before + 1)
     })

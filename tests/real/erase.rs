@@ -21,7 +21,8 @@ const DRIVER_INDEX: usize = 7;
 
 /// Table settings that remove old parts at once. By default, old parts stay for eight minutes, and
 /// the thread that removes them sleeps for up to five minutes.
-const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
+const FAST_CLEANUP: &str = "old_parts_lifetime = 1, cleanup_delay_period = 1, \
+                            max_cleanup_delay_period = 1, cleanup_delay_period_random_add = 0";
 
 /// Query for the tables that store rows.
 const MERGE_TREES: &str =
@@ -34,7 +35,8 @@ fn refresh_rollups(world: &World) -> Result<()> {
 /// Returns the tables with a column `driver_id`, except the list of erased drivers.
 fn tables(world: &World) -> Result<Vec<String>> {
     let tables = world.query(
-        "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{db}' AND column = 'driver_id' AND table != 'erased'",
+        "SELECT DISTINCT table FROM system.parts_columns WHERE database = '{db}' \
+         AND column = 'driver_id' AND table != 'erased'",
     )?;
     Ok(tables.lines().map(str::to_owned).collect())
 }
@@ -43,7 +45,8 @@ fn tables(world: &World) -> Result<Vec<String>> {
 fn rows(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(
-            "SELECT count() FROM {{db}}.{table} WHERE driver_id = '{DRIVER}' SETTINGS apply_deleted_mask = 0"
+            "SELECT count() FROM {{db}}.{table} WHERE driver_id = '{DRIVER}' \
+             SETTINGS apply_deleted_mask = 0"
         );
         let count = world.query(&sql)?.parse()?;
         Ok((table, count))
@@ -57,7 +60,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     for table in world.query(MERGE_TREES)?.lines() {
         world.query(&format!("ALTER TABLE {{db}}.{table} MODIFY SETTING {FAST_CLEANUP}"))?;
     }
-    let http = Proxy::start(world.engine.server.port)?;
+    let clickhouse_proxy = Proxy::start(world.engine.server.port)?;
     let ports = [free_port()?, free_port()?];
     let peers = ports.map(|port| format!("127.0.0.1:{port}")).join(",");
     let settings =
@@ -65,7 +68,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     let spooling = settings
         .clone()
         .with("MQTT__CLIENT_ID", "pod-0")
-        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
+        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", clickhouse_proxy.port))
         .with("SPOOL__DIR", world.folder.path().join("spool").display().to_string());
     let other = settings.clone().with("MQTT__CLIENT_ID", "pod-1");
     let (mut spooling_member, mut other_member) =
@@ -78,7 +81,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     world.publish(&[(&*topic, b"broken")])?;
     wait_for_metric(&other_member, "positions_inserted_total", 500.0)?;
     wait_for_metric(&spooling_member, "positions_inserted_total", 500.0)?;
-    http.set(proxy::Fault::Refuse);
+    clickhouse_proxy.set(proxy::Fault::Refuse);
     wait_for_metric(&spooling_member, "positions_in_spool", 500.0)?;
     refresh_rollups(&world)?;
     wait_until("quarters are counted", 3 * SOON, || {
@@ -121,7 +124,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
         "{printed}"
     );
 
-    http.set(proxy::Fault::None);
+    clickhouse_proxy.set(proxy::Fault::None);
     let (code, printed) = erase(&["--yes", "--within", "20m"])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
@@ -173,18 +176,22 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
 #[test]
 fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     let world = world("erase_theirs")?;
-    world.query("CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY driver_id AS SELECT driver_id, ts FROM {db}.positions")?;
+    world.query(
+        "CREATE MATERIALIZED VIEW {db}.my_mv ENGINE = MergeTree ORDER BY driver_id AS \
+         SELECT driver_id, ts FROM {db}.positions",
+    )?;
     for (table, kind) in
-        [("`my-drivers`", "UInt64"), ("`it''s \\`odd\\` \\\\`", "LowCardinality(Nullable(String))")]
+        [("`my-drivers`", "UInt64"), ("`it's \\`odd\\` \\\\`", "LowCardinality(Nullable(String))")]
     {
         let settings = format!("allow_nullable_key = 1, {FAST_CLEANUP}");
         let sql = format!(
-            "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id SETTINGS {settings}"
+            "CREATE TABLE {{db}}.{table} (driver_id {kind}) ENGINE = MergeTree ORDER BY driver_id \
+             SETTINGS {settings}"
         );
-        world.query(&sql.replace("''", "'"))?;
-        world
-            .query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')").replace("''", "'"))?;
+        world.query(&sql)?;
+        world.query(&format!("INSERT INTO {{db}}.{table} VALUES ('7'), ('8')"))?;
     }
+    // The two tables above have these settings already; the inner table of the view needs quotes.
     for table in world
         .query(MERGE_TREES)?
         .lines()
@@ -196,23 +203,27 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     }
     let inner = world.query(&format!("{MERGE_TREES} AND name LIKE '.inner%'"))?;
     world.query(&format!("ALTER TABLE {{db}}.`{inner}` MODIFY SETTING {FAST_CLEANUP}"))?;
-    world.query("INSERT INTO {db}.positions (driver_id, ts, seq) SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq) \
+         SELECT toString(7 + number % 2), now64(3), number FROM numbers(4)",
+    )?;
     // A table with rows of the driver, whose engine does not support DELETE.
     world.query("CREATE TABLE {db}.my_log (Driver_Id String) ENGINE = Log")?;
     world.query("INSERT INTO {db}.my_log VALUES ('7'), ('8')")?;
-    let fence = |name: &str, drivers: &str| {
+    let store_fence = |name: &str, drivers: &str| {
         world.query(&format!(
             "INSERT INTO {{db}}.fences (name, drivers) VALUES ('{name}', {drivers})"
         ))
     };
-    fence("depot", "['7', '8']")?;
-    fence("yard", "['8']")?;
-    let earlier = |drivers: &str| {
+    store_fence("depot", "['7', '8']")?;
+    store_fence("yard", "['8']")?;
+    let store_earlier_yard = |drivers: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.fences (name, valid_from, drivers) VALUES ('yard', '2026-01-02 03:04:05', {drivers})"
+            "INSERT INTO {{db}}.fences (name, valid_from, drivers) \
+             VALUES ('yard', '2026-01-02 03:04:05', {drivers})"
         ))
     };
-    earlier("['7']")?;
+    store_earlier_yard("['7']")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
     assert_eq!(code, EXIT_UNDONE, "{printed}");
@@ -223,8 +234,8 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
         "{printed}"
     );
     assert!(!printed.contains("the fence yard names"), "{printed}");
-    fence("depot", "['8']")?;
-    earlier("['8']")?;
+    store_fence("depot", "['8']")?;
+    store_earlier_yard("['8']")?;
     world.query("DROP TABLE {db}.my_log SYNC")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
@@ -233,7 +244,10 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
         assert!(printed.contains(table), "{table} in {printed}");
     }
     let count_rows = |table: &str| {
-        world.query(&format!("SELECT countIf(toString(driver_id) = '7'), count() FROM {{db}}.{table} SETTINGS apply_deleted_mask = 0"))
+        world.query(&format!(
+            "SELECT countIf(toString(driver_id) = '7'), count() FROM {{db}}.{table} \
+             SETTINGS apply_deleted_mask = 0"
+        ))
     };
     for (table, expected) in [
         ("positions", "0\t2"),
@@ -264,13 +278,15 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     // old parts: on a slow machine, ClickHouse could remove them before the command counts them.
     world.query("ALTER TABLE {db}.positions MODIFY SETTING old_parts_lifetime = 86400")?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(9)",
+        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 \
+         FROM numbers(9)",
     )?;
     world.query(
         "DELETE FROM {db}.positions WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2",
     )?;
     world.query(
-        "DELETE FROM {db}.last_positions_state WHERE driver_id = 'd7' SETTINGS lightweight_deletes_sync = 2",
+        "DELETE FROM {db}.last_positions_state WHERE driver_id = 'd7' \
+         SETTINGS lightweight_deletes_sync = 2",
     )?;
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
@@ -284,6 +300,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         assert!(code == EXIT_UNDONE && printed.contains("not finished"), "{printed}");
         let positions =
             printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
+        // After the table's name: rows seen, on disk, mutations, old parts.
         let cells: Vec<&str> = positions.split_whitespace().collect();
         Ok(cells[1..4] == ["0", "0", "0"] && cells[4] != "0")
     })?;
@@ -303,9 +320,13 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
 
     // The list is full: another driver is refused, and nothing is written.
     world.query(
-        "INSERT INTO {db}.erased (driver_id) SELECT concat('x', toString(number)) FROM numbers(50000)",
+        "INSERT INTO {db}.erased (driver_id) SELECT concat('x', toString(number)) \
+         FROM numbers(50000)",
     )?;
-    world.query("INSERT INTO {db}.erased (driver_id, is_lifted) SELECT DISTINCT driver_id, true FROM {db}.erased WHERE driver_id NOT LIKE 'x%'")?;
+    world.query(
+        "INSERT INTO {db}.erased (driver_id, is_lifted) SELECT DISTINCT driver_id, true \
+         FROM {db}.erased WHERE driver_id NOT LIKE 'x%'",
+    )?;
     let (code, printed) = erase("d9", &["--within", "1s"])?;
     assert!(code == 1 && printed.contains("lift some"), "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.erased WHERE driver_id = 'd9'")?, "0");
@@ -346,18 +367,20 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
 #[test]
 fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let world = world("erase_late")?;
-    let insert = "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT 'd7', now64(3), number + 1 FROM numbers(12) \
-                  WHERE sleepEachRow(1) = 0 SETTINGS max_block_size = 1, min_insert_block_size_rows = 1000";
+    let insert = "INSERT INTO {db}.positions (driver_id, ts, seq) \
+                  SELECT 'd7', now64(3), number + 1 FROM numbers(12) WHERE sleepEachRow(1) = 0 \
+                  SETTINGS max_block_size = 1, min_insert_block_size_rows = 1000";
     let erase = || world.settings.call(&["erase", "--driver", "d7", "--yes", "--within", "4s"]);
     thread::scope(|scope| -> Result<()> {
         let inserting = scope.spawn(|| world.query(insert));
-        let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' AND query_kind = 'Insert' \
-             AND elapsed > 2";
+        let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' \
+                       AND query_kind = 'Insert' AND elapsed > 2";
         world.wait_for(running, "1", SOON)?;
         // Members have had the list for a second: only inserts that began earlier can still contain
         // the driver.
         world.query(
-            "INSERT INTO {db}.erased (driver_id, written_at) VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
+            "INSERT INTO {db}.erased (driver_id, written_at) \
+             VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
         )?;
         let (code, printed) = erase()?;
         assert!(code == EXIT_UNDONE && printed.contains("1 insert in flight"), "{code} {printed}");
@@ -407,9 +430,9 @@ fn erase_with(
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let reached = Arc::new(AtomicBool::new(false));
     let (kinds, flag) = (Arc::clone(&seen), Arc::clone(&reached));
-    let (name, all) = (driver.to_owned(), tables.to_vec());
+    let (driver_id, table_names) = (driver.to_owned(), tables.to_vec());
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        let kind = statement_kind(statement, &name, &all);
+        let kind = statement_kind(statement, &driver_id, &table_names);
         let mut kinds = kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = !kinds.contains(&kind);
         if is_new {
@@ -458,7 +481,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     )?;
     let tables: Vec<String> = tables.lines().map(str::to_owned).collect();
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, seq) SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
+        "INSERT INTO {db}.positions (driver_id, ts, seq) \
+         SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
     )?;
     let kinds = erase_with(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
@@ -470,6 +494,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         [(0, Fault::KilledBefore)].into_iter().chain(each_kind).collect();
     let driver = |n: usize| format!("f{n}");
     let next = AtomicUsize::new(0);
+    // Calls `work` with every number below `count`, on this number of threads.
     let run_parallel =
         |count: usize, threads: usize, work: &(dyn Fn(usize) -> Result<()> + Sync)| -> Result<()> {
             next.store(0, Ordering::SeqCst);
@@ -513,7 +538,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         let is_reached = erase_with(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
-    let tried = spare_drivers.start;
+    let tried = spare_drivers.start; // the drivers from 0 to `tried` - 1
     // Run all commands at the same time. If they ran one after the other, each would wait until the
     // old parts of the previous command are removed.
     run_parallel(tried, tried, &|n| {
@@ -522,7 +547,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         ensure!(code == 0, "{} after {:?}: {code} {printed}", driver(n), plans.get(n));
         Ok(())
     })?;
-    let remaining = "SELECT DISTINCT driver_id FROM {db}.positions WHERE driver_id LIKE 'f%' ORDER BY driver_id SETTINGS apply_deleted_mask = 0";
+    let remaining = "SELECT DISTINCT driver_id FROM {db}.positions WHERE driver_id LIKE 'f%' \
+                     ORDER BY driver_id SETTINGS apply_deleted_mask = 0";
     let expected: Vec<String> = (tried..99).map(|n| format!("f{n}")).collect();
     let remaining = world.query(remaining)?;
     let mut remaining: Vec<&str> = remaining.lines().collect();

@@ -16,7 +16,8 @@ const EVENT_INTERVAL_MS: u64 = 1_728;
 /// variable `EVENT_MILLIONS` changes the number of millions. The engine needs some seconds for each
 /// million.
 #[test]
-#[ignore = "writes 20 million events: cargo test -p milepost --test real -- --ignored --nocapture history"]
+#[ignore = "writes 20 million events: cargo test -p milepost --test real -- --ignored --nocapture \
+            history"]
 fn history_of_20_million_events_does_not_slow_the_start() -> Result<()> {
     let millions = std::env::var("EVENT_MILLIONS").unwrap_or_else(|_| "20".to_owned());
     let millions: u64 = millions.parse().context("EVENT_MILLIONS is a number")?;
@@ -33,9 +34,10 @@ fn history_of_20_million_events_does_not_slow_the_start() -> Result<()> {
     for million in 0..millions {
         world.query(&format!(
             "INSERT INTO {{db}}.events (driver_id, ts, seq, kind, fence, lat, lng, known_at) \
-             SELECT concat('d', toString(n % {DRIVERS})), \
-             now64(3) - toIntervalMillisecond(({millions} * {MILLION} - n) * {EVENT_INTERVAL_MS}) - INTERVAL 1 HOUR AS at, \
-             toUInt32(n), if(intDiv(n, {DRIVERS}) % 2 = 0, 'entered', 'left'), concat('fence-', toString(n % 20)), 52, 13, at \
+             SELECT concat('d', toString(n % {DRIVERS})), now64(3) - \
+             toIntervalMillisecond(({millions} * {MILLION} - n) * {EVENT_INTERVAL_MS}) - INTERVAL \
+             1 HOUR AS at, toUInt32(n), if(intDiv(n, {DRIVERS}) % 2 = 0, 'entered', 'left'), \
+             concat('fence-', toString(n % 20)), 52, 13, at \
              FROM (SELECT number + {million} * {MILLION} AS n FROM numbers({MILLION}))"
         ))?;
     }

@@ -49,7 +49,7 @@ impl Webhook {
             (Arc::clone(&hook.status), Arc::clone(&hook.posts), Arc::clone(&hook.tokens));
         let endless = Arc::clone(&hook.endless);
         std::thread::spawn(move || {
-            let mut open = Vec::new();
+            let mut open_connections = Vec::new();
             for stream in listener.incoming().map_while(Result::ok) {
                 let mut reader = BufReader::new(stream);
                 let (mut length, mut line) = (0, String::new());
@@ -77,7 +77,7 @@ impl Webhook {
                         1;
                 }
                 if answer == 0 {
-                    open.push(reader);
+                    open_connections.push(reader);
                     continue;
                 }
                 let is_endless = answer == 200 && endless.load(Ordering::SeqCst);
@@ -86,7 +86,7 @@ impl Webhook {
                 let head = format!("HTTP/1.1 {answer} x\r\n{body}\r\nConnection: close\r\n\r\n");
                 let _ = reader.get_mut().write_all(head.as_bytes());
                 if is_endless {
-                    open.push(reader);
+                    open_connections.push(reader);
                 }
             }
         });
@@ -110,7 +110,7 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     // Retained messages arrive before those that are published after the subscription.
     let end = format!("end/{}", fastrand::u32(..));
     client.subscribe(&end, QoS::AtLeastOnce)?;
-    let mut kept = BTreeMap::new();
+    let mut messages = BTreeMap::new();
     let mut subscribed = 0;
     for event in connection.iter() {
         #[expect(clippy::wildcard_enum_match_arm, reason = "the library has many other events")]
@@ -124,12 +124,12 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
             Event::Incoming(Incoming::Publish(publish)) => {
                 let topic = String::from_utf8(publish.topic.to_vec())?;
                 if topic == end {
-                    return Ok(kept);
+                    return Ok(messages);
                 }
                 if publish.payload.is_empty() {
-                    kept.remove(&topic); // cleared during the read
+                    messages.remove(&topic); // cleared during the read
                 } else {
-                    kept.insert(topic, serde_json::from_slice(&publish.payload)?);
+                    messages.insert(topic, serde_json::from_slice(&publish.payload)?);
                 }
             }
             _ => {}
@@ -201,7 +201,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
 
     // Ten minutes ago, by the server's clock.
     let begin: i64 = world.query("SELECT toUnixTimestamp64Milli(now64(3)) - 600000")?.parse()?;
-    let at = |second: i64, lng: f64, speed: f64| {
+    // Returns a fix at `second`, in seconds after `begin`. `speed` is in m/s.
+    let fix_at = |second: i64, lng: f64, speed: f64| {
         json!({"lat": 52.05, "lng": lng, "ts": begin + second * 1_000, "speed": speed}).to_string()
     };
     let publish = |driver: &str, payload: &str| {
@@ -222,21 +223,23 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     })?;
     drop(waiting);
     let mut first = Watcher::start_watching(&settings, &world, "first")?;
-    publish("d1", &at(0, OUTSIDE, 10.0))?;
+    publish("d1", &fix_at(0, OUTSIDE, 10.0))?;
     // The fixes are 100 s apart, because a faster drive would be a jump. The first fix inside is
     // sent twice, and one fix is late.
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
-        publish("d1", &at(second, lng, 10.0))?;
+        publish("d1", &fix_at(second, lng, 10.0))?;
     }
     wait_for_count("driver_id = 'd1' AND kind = 'entered' AND fence = 'yard/1'", "1")?;
     let entered = format!("d1/entered/{}/0/yard/1", begin + 100_000);
     wait_until("the event is posted", SOON, || Ok(hook.has(&entered)))?;
     wait_for_count("kind = 'entered' AND mqtt_at IS NOT NULL AND webhook_at IS NOT NULL", "1")?;
-    let kept = retained(world.broker.port, "fleet/events/#")?;
+    let states = retained(world.broker.port, "fleet/events/#")?;
     let topic = "fleet/events/d1/fence/yard%2F1";
-    let expected = json!({"id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1", "ts": begin + 100_000, "seq": 0,
-        "lat": 52.05, "lng": INSIDE, "speed": 10.0});
-    assert_eq!(kept.get(topic), Some(&expected), "{kept:?}");
+    let expected = json!({
+        "id": entered, "driver_id": "d1", "event": "entered", "fence": "yard/1",
+        "ts": begin + 100_000, "seq": 0, "lat": 52.05, "lng": INSIDE, "speed": 10.0,
+    });
+    assert_eq!(states.get(topic), Some(&expected), "{states:?}");
     assert!(
         hook.tokens
             .lock()
@@ -250,8 +253,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     // The webhook is down, and the process dies after the event reached only the table and the
     // broker.
     hook.status.store(503, Ordering::SeqCst);
-    publish("d1", &at(210, OUTSIDE, 10.0))?;
-    publish("d1", &at(220, OUTSIDE, 10.0))?;
+    publish("d1", &fix_at(210, OUTSIDE, 10.0))?;
+    publish("d1", &fix_at(220, OUTSIDE, 10.0))?;
     wait_for_count("kind = 'left' AND mqtt_at IS NOT NULL AND webhook_at IS NULL", "1")?;
     wait_until("/readyz names the webhook", SOON, || {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
@@ -268,40 +271,42 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     ];
     let fixes: Vec<Value> = fixes
         .iter()
-        .map(|(s, lng, speed)| serde_json::from_str(&at(*s, *lng, *speed)))
+        .map(|(second, lng, speed)| serde_json::from_str(&fix_at(*second, *lng, *speed)))
         .collect::<Result<_, _>>()?;
     publish("d1", &Value::from(fixes).to_string())?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "11", SOON)?;
     hook.status.store(200, Ordering::SeqCst);
     let mut second = Watcher::start_watching(&settings, &world, "second")?;
-    for (kind, second) in
+    for (kind, seconds) in
         [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)]
     {
-        let id = format!("d1/{kind}/{}/0", begin + second * 1_000);
-        let id = if second == 420 || kind == "fast" { id } else { format!("{id}/yard/1") };
+        let id = format!("d1/{kind}/{}/0", begin + seconds * 1_000);
+        // Only the id of an event at a fence ends with the fence.
+        let id = if ["fast", "slow"].contains(&kind) { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
     }
     // There are no duplicates, and no events that did not happen.
     wait_for_count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
     wait_for_count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
-    // The driver falls silent, and is heard again.
+    // The driver falls silent, and is heard again. The fix that is heard is older than
+    // `events.silent_for`, so the driver may be silent again at once.
     wait_for_count(
         &format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000),
         "1",
     )?;
-    publish("d1", &at(500, OUTSIDE, 10.0))?;
+    publish("d1", &fix_at(500, OUTSIDE, 10.0))?;
     wait_until("the driver is heard again", SOON, || {
-        let kept = retained(world.broker.port, "fleet/events/d1/contact")?;
-        Ok(kept.values().any(|event| {
+        let states = retained(world.broker.port, "fleet/events/d1/contact")?;
+        Ok(states.values().any(|event| {
             event["event"] == "heard"
                 || event["event"] == "silent" && event["ts"] == begin + 500_000
         }))
     })?;
 
     // A fix that can only be reached and left at an impossible speed.
-    publish("d1", &at(510, 14.15, 10.0))?;
-    publish("d1", &at(520, OUTSIDE, 10.0))?;
+    publish("d1", &fix_at(510, 14.15, 10.0))?;
+    publish("d1", &fix_at(520, OUTSIDE, 10.0))?;
     wait_for_count(
         &format!("kind = 'jump' AND toUnixTimestamp64Milli(ts) = {}", begin + 510_000),
         "1",
@@ -323,7 +328,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
 fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     let world = world("events_hook")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]])",
     )?;
     let hook = Webhook::start()?;
     hook.status.store(503, Ordering::SeqCst);
@@ -333,7 +339,8 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
     let _watcher = Watcher::start_watching(&settings, &world, "hook")?;
     let enter = |driver: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) SELECT '{driver}', now64(3) - number, 520500000, 130500000 FROM numbers(2)"
+            "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7) \
+             SELECT '{driver}', now64(3) - number, 520500000, 130500000 FROM numbers(2)"
         ))
     };
     let wait_for_count = |condition: &str, expected: &str| {
@@ -364,7 +371,8 @@ fn webhook_gets_no_event_of_a_driver_erased_meanwhile() -> Result<()> {
 fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
     let world = world("events_hang")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]])",
     )?;
     let fences_hang = Arc::new(AtomicBool::new(false));
     let is_hanging = Arc::clone(&fences_hang);
@@ -388,7 +396,10 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
     );
     let wait_for_readyz =
         |words: &str| wait_until(words, SOON, || Ok(watcher.get("/readyz")?.contains(words)));
-    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)",
+    )?;
     wait_for_readyz("webhook: no answer within 10s")?;
     world.wait_for(
         "SELECT countIf(mqtt_at > 0), countIf(webhook_at > 0) FROM {db}.events FINAL",
@@ -407,8 +418,8 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
 fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]), \
-         ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]]), ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
     // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong fix.
     // A start of `milepost events` reads the period of the wrong fix again. Each fix: minutes ago,
@@ -425,12 +436,14 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
     for (minutes, lng_e7, acc_dm) in fixes {
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, acc_dm) \
-             SELECT 'd1', now64(3) - INTERVAL {minutes} MINUTE AS then, then, 520500000, {lng_e7}, {acc_dm}"
+             SELECT 'd1', now64(3) - INTERVAL {minutes} MINUTE AS then, then, 520500000, {lng_e7}, \
+             {acc_dm}"
         ))?;
     }
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT 'd1', \
-         now64(3) - INTERVAL 21 MINUTE AS then, 'entered', 'depot', 52.05, 13.05, then, then",
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) \
+         SELECT 'd1', now64(3) - INTERVAL 21 MINUTE AS then, 'entered', 'depot', 52.05, 13.05, \
+         then, then",
     )?;
     let watcher = Watcher::start_watching(&world.settings, &world, "jump")?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'jump'", "1", SOON)?;
@@ -446,35 +459,40 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
 }
 
 #[test]
-fn fence_rules_cause_events_and_hourly_reports_no_silence() -> Result<()> {
+fn fence_rules_cause_events_and_a_driver_heard_hourly_is_not_silent() -> Result<()> {
     let world = world("events_rules")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons, speed_limit_kmh, stay_max_s, hours) SELECT \
-         'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 30, 60, \
-         formatDateTime(now('UTC') + INTERVAL 6 HOUR, '%H:%i-') || formatDateTime(now('UTC') + INTERVAL 7 HOUR, '%H:%i')",
+        "INSERT INTO {db}.fences (name, polygons, speed_limit_kmh, stay_max_s, hours) \
+         SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]], 30, 60, \
+         formatDateTime(now('UTC') + INTERVAL 6 HOUR, '%H:%i-') || formatDateTime(now('UTC') + \
+         INTERVAL 7 HOUR, '%H:%i')",
     )?;
     // d1 drives into the yard and stays there; d2 reports hourly, and did so 20 minutes ago; d3
     // reported every minute until 20 minutes ago.
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7, speed_cms) \
-         SELECT 'd1', now64(3) - INTERVAL 600 - number * 10 SECOND AS then, then, 520500000, 130500000 + number, 1000 FROM numbers(2) \
-         UNION ALL SELECT 'd2', now64(3) - INTERVAL 20 + number * 60 MINUTE AS then, then, 0, 0, 0 FROM numbers(4) \
-         UNION ALL SELECT 'd3', now64(3) - INTERVAL 20 + number MINUTE AS then, then, 0, 0, 0 FROM numbers(4)",
+         SELECT 'd1', now64(3) - INTERVAL 600 - number * 10 SECOND AS then, then, 520500000, \
+         130500000 + number, 1000 FROM numbers(2) UNION ALL \
+         SELECT 'd2', now64(3) - INTERVAL 20 + number * 60 MINUTE AS then, then, 0, 0, 0 \
+         FROM numbers(4) UNION ALL SELECT 'd3', now64(3) - INTERVAL 20 + number MINUTE AS then, \
+         then, 0, 0, 0 FROM numbers(4)",
     )?;
     let _watcher = Watcher::start_watching(&world.settings, &world, "rules")?;
     world.wait_for(
-        "SELECT groupArray((driver_id, kind, fence)) FROM (SELECT * FROM {db}.events FINAL ORDER BY driver_id, kind)",
+        "SELECT groupArray((driver_id, kind, fence)) FROM (SELECT * FROM {db}.events FINAL \
+         ORDER BY driver_id, kind)",
         "[('d1','entered','yard'),('d1','fast','yard'),('d1','off_hours','yard'),('d1','overstayed','yard'),('d1','silent',''),('d3','silent','')]",
         SOON,
     )?;
     world.wait_for(
-        "SELECT groupArray((state, fence, kind)) FROM (SELECT * FROM {db}.event_states FINAL WHERE driver_id = 'd1' ORDER BY state)",
+        "SELECT groupArray((state, fence, kind)) FROM (SELECT * FROM {db}.event_states FINAL \
+         WHERE driver_id = 'd1' ORDER BY state)",
         "[('contact','','silent'),('fence','yard','overstayed'),('speed','yard','fast')]",
         SOON,
     )?;
     wait_until("the states are retained", SOON, || {
-        let kept = retained(world.broker.port, "fleet/events/d1/#")?;
-        let topics: Vec<_> = kept.keys().map(String::as_str).collect();
+        let states = retained(world.broker.port, "fleet/events/d1/#")?;
+        let topics: Vec<_> = states.keys().map(String::as_str).collect();
         Ok(["fleet/events/d1/contact", "fleet/events/d1/fence/yard", "fleet/events/d1/speed/yard"]
             .iter()
             .all(|topic| topics.contains(topic))
@@ -503,16 +521,18 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
         Scripted::Instead(statement.replace("now64(3)", &now))
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
-    // Two fixes beyond the border are an event. It becomes known in the order of the drives.
+    // Each drive stores two fixes beyond the border, which cause an event. `expected`: the kinds of
+    // all events so far, in the order in which they became known.
     let drive = |lng: f64, expected: &str| -> Result<()> {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7) SELECT 'd1', \
-             now64(3) - INTERVAL 100 - number * 100 MILLISECOND, now64(3) + INTERVAL {} SECOND, \
-             520500000, {lng} * 1e7 FROM numbers(2)",
+            "INSERT INTO {{db}}.positions (driver_id, ts, inserted_at, lat_e7, lng_e7) \
+             SELECT 'd1', now64(3) - INTERVAL 100 - number * 100 MILLISECOND, \
+             now64(3) + INTERVAL {} SECOND, 520500000, {lng} * 1e7 FROM numbers(2)",
             ahead_s.load(Ordering::SeqCst)
         ))?;
         world.wait_for(
-            "SELECT arrayStringConcat(groupArray(kind), ' ') FROM (SELECT * FROM {db}.events FINAL ORDER BY known_at, ts)",
+            "SELECT arrayStringConcat(groupArray(kind), ' ') FROM (SELECT * FROM {db}.events FINAL \
+             ORDER BY known_at, ts)",
             expected,
             SOON,
         )?;
@@ -543,8 +563,9 @@ fn delivery_of_an_entry_does_not_end_the_overstay_of_the_same_fix() -> Result<()
     // A device sent all fixes of its stay at once, so both events have the same `known_at`.
     let write = |kind: &str, posted: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, webhook_at) SELECT 'd1', \
-             '2026-11-26 08:00:00', '{kind}', 'depot', 52.05, 13.05, '2026-11-26 09:00:00', {posted}"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, \
+             webhook_at) SELECT 'd1', '2026-11-26 08:00:00', '{kind}', 'depot', 52.05, 13.05, \
+             '2026-11-26 09:00:00', {posted}"
         ))
     };
     write("entered", "NULL")?;
@@ -594,16 +615,18 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     // The broker was down half an hour ago. Two events were not delivered; the newer event, `left`,
     // is the current state.
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'd1', known, \
-         ['entered', 'left'][number + 1], 'yard', 52, 13, now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+         SELECT 'd1', known, ['entered', 'left'][number + 1], 'yard', 52, 13, \
+         now64(3) - INTERVAL 30 - number MINUTE AS known FROM numbers(2)",
     )?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, inserted_at) SELECT 'd2', then, now64(3) - INTERVAL 40 HOUR AS then",
+        "INSERT INTO {db}.positions (driver_id, ts, inserted_at) \
+         SELECT 'd2', then, now64(3) - INTERVAL 40 HOUR AS then",
     )?;
     let first = Watcher::start_watching(&settings, &world, "again")?;
     wait_until("the broker has the state", SOON, || {
-        let kept = retained(world.broker.port, "fleet/events/d1/fence/yard")?;
-        Ok(kept.values().any(|event| event["event"] == "left"))
+        let states = retained(world.broker.port, "fleet/events/d1/fence/yard")?;
+        Ok(states.values().any(|event| event["event"] == "left"))
     })?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NOT NULL", "1", SOON)?;
     drop(first);
@@ -623,7 +646,8 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     world.query("TRUNCATE TABLE {db}.events")?;
     world.query("TRUNCATE TABLE {db}.positions")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (14, 52), (14, 53)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (14, 52), (14, \
+         53)]]])",
     )?;
     let _third = Watcher::start_watching(&shorter, &world, "third")?;
     wait_until("the broker keeps nothing", SOON, || {
@@ -631,18 +655,19 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     })
 }
 
-/// The broker refused a message for hours. Events that are no states waited behind it.
+/// The broker refused a message for hours. Events that are not states waited behind this message.
 #[test]
 fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()> {
     let world = world("events_waited")?;
     let insert = |driver: &str, kind: &str, minutes: u32| {
         let fence = if kind == "jump" { "" } else { "yard" };
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT '{driver}', known, '{kind}', '{fence}', \
-             52, 13, now64(3) - INTERVAL {minutes} MINUTE AS known"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+             SELECT '{driver}', known, '{kind}', '{fence}', 52, 13, now64(3) - INTERVAL {minutes} \
+             MINUTE AS known"
         ))
     };
-    // `left` takes the place of `entered`.
+    // `left` replaces `entered` as the state of the fence.
     for (kind, minutes) in [("jump", 40), ("entered", 35), ("off_hours", 35), ("left", 30)] {
         insert("d1", kind, minutes)?;
     }
@@ -650,15 +675,16 @@ fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()
     let hook = Webhook::start()?;
     let url = format!("http://127.0.0.1:{}/", hook.port);
     let settings = world.settings.clone().with("WEBHOOK__URL", url).with("WEBHOOK__TOKEN", "t");
-    let published = "SELECT arraySort(groupArray((driver_id, CAST(kind AS String)))) FROM {db}.events FINAL \
-                     WHERE mqtt_at > 0 AND driver_id != 'accepted'";
-    // Until the broker accepts a first event, `events.topic` may have been unset.
+    let published = "SELECT arraySort(groupArray((driver_id, CAST(kind AS String)))) \
+                     FROM {db}.events FINAL WHERE mqtt_at > 0 AND driver_id != 'accepted'";
+    // While the broker has accepted no event, `events.topic` may have been unset until now. So only
+    // the state is published.
     let first = Watcher::start_watching(&settings, &world, "waited_first")?;
     world.wait_for(published, "[('d1','left')]", SOON)?;
     drop(first);
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, lat, lng, known_at, mqtt_at, webhook_at) SELECT 'accepted', at, 'jump', 52, 13, \
-         at, at, now64(3) - INTERVAL 3000 MINUTE AS at",
+        "INSERT INTO {db}.events (driver_id, ts, kind, lat, lng, known_at, mqtt_at, webhook_at) \
+         SELECT 'accepted', at, 'jump', 52, 13, at, at, now64(3) - INTERVAL 3000 MINUTE AS at",
     )?;
     let watcher = Watcher::start_watching(&settings, &world, "waited")?;
     world.wait_for(
@@ -707,25 +733,28 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
     ] {
         let fence = if kind == "fast" { "" } else { "yard" };
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT '{driver}', known, '{kind}', '{fence}', \
-             52, 13, now64(3) - INTERVAL {minutes} MINUTE AS known"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+             SELECT '{driver}', known, '{kind}', '{fence}', 52, 13, now64(3) - INTERVAL {minutes} \
+             MINUTE AS known"
         ))?;
     }
     let settings =
         world.settings.clone().with("CLICKHOUSE__URL", url).with("EVENTS__FASTER_THAN", "30");
     let _watcher = Watcher::start_watching(&settings, &world, "grown")?;
     wait_until("the broker keeps the states", SOON, || {
-        let kept = retained(world.broker.port, "fleet/events/#")?;
+        let states = retained(world.broker.port, "fleet/events/#")?;
         let kinds: Vec<_> =
-            kept.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
+            states.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
         Ok(kinds == ["entered", "left", "fast"])
     })?;
     // d1 is still known to be inside: two fixes outside make it leave.
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 100, 100 FROM numbers(2)",
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd1', now64(3) - number, 100, 100 FROM numbers(2)",
     )?;
     world.wait_for(
-        "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd1' AND kind = 'left' AND known_at > now64(3) - INTERVAL 1 MINUTE",
+        "SELECT count() FROM {db}.events FINAL WHERE driver_id = 'd1' AND kind = 'left' \
+         AND known_at > now64(3) - INTERVAL 1 MINUTE",
         "1",
         SOON,
     )
@@ -738,26 +767,27 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     let mut world = world("events_lost")?;
     for (driver, kind) in [("d1", "entered"), ("d2", "left")] {
         world.query(&format!(
-            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) SELECT '{driver}', known, '{kind}', \
-             'yard', 52, 13, now64(3) - INTERVAL 700 MINUTE AS known, known"
+            "INSERT INTO {{db}}.events (driver_id, ts, kind, fence, lat, lng, known_at, mqtt_at) \
+             SELECT '{driver}', known, '{kind}', 'yard', 52, 13, now64(3) - INTERVAL 700 MINUTE AS \
+             known, known"
         ))?;
     }
-    let states = |world: &World| -> Result<usize> {
+    let count_states = |world: &World| -> Result<usize> {
         Ok(retained(world.broker.port, "fleet/events/#")?.len())
     };
     world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d3')")?;
     let watcher = Watcher::start_watching(&world.settings, &world, "lost")?;
-    wait_until("the start retains the states", SOON, || Ok(states(&world)? == 2))?;
+    wait_until("the start retains the states", SOON, || Ok(count_states(&world)? == 2))?;
     world.broker.kill()?;
     watcher.process.signal("STOP")?;
     world.broker = world.broker.restart()?;
     let erased: (&str, &[u8]) = ("fleet/events/d3/contact", b"{}");
     publish_with_retain(world.broker.port, true, &[erased])?;
-    assert_eq!(states(&world)?, 1);
+    assert_eq!(count_states(&world)?, 1);
     watcher.process.signal("CONT")?;
     wait_until("only the states are retained again", SOON, || {
-        let kept = retained(world.broker.port, "fleet/events/#")?;
-        Ok(kept.len() == 2 && !kept.contains_key(erased.0))
+        let states = retained(world.broker.port, "fleet/events/#")?;
+        Ok(states.len() == 2 && !states.contains_key(erased.0))
     })?;
     drop(watcher);
     Ok(())
@@ -768,11 +798,15 @@ fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
 fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
     let world = world("events_name")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) SELECT unhex('ff61'), [[[(20, 52), (20.1, 52), (20.1, 52.1), (20, 52.1)]]] \
-         UNION ALL SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]]",
+        "INSERT INTO {db}.fences (name, polygons) SELECT unhex('ff61'), [[[(20, 52), (20.1, 52), \
+         (20.1, 52.1), (20, 52.1)]]] UNION ALL SELECT 'yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]]",
     )?;
     let _watcher = Watcher::start_watching(&world.settings, &world, "name")?;
-    world.query("INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)")?;
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd1', now64(3) - number, 520500000, 130500000 FROM numbers(2)",
+    )?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
 
@@ -781,7 +815,8 @@ fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
 fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     let world = world("events_many")?;
     world.query(
-        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, 52.1), (13, 52.1)]]])",
+        "INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(13, 52), (13.1, 52), (13.1, \
+         52.1), (13, 52.1)]]])",
     )?;
     let hook = Webhook::start()?;
     hook.status.store(0, Ordering::SeqCst);
@@ -792,8 +827,8 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
         .with("WEBHOOK__TOKEN", "t");
     // An event that was never posted and is too old by now.
     world.query(
-        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) SELECT 'old', known, 'entered', 'yard', 52, 13, \
-         now64(3) - INTERVAL 300 MINUTE AS known",
+        "INSERT INTO {db}.events (driver_id, ts, kind, fence, lat, lng, known_at) \
+         SELECT 'old', known, 'entered', 'yard', 52, 13, now64(3) - INTERVAL 300 MINUTE AS known",
     )?;
     let watcher = Watcher::start_watching(&settings, &world, "many")?;
     let dropped = "milepost_events_dropped_total{to=\"webhook\"} 1";
@@ -801,8 +836,9 @@ fn webhook_gets_eight_concurrent_posts() -> Result<()> {
         Ok(watcher.get("/metrics")?.contains(dropped))
     })?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT concat('d', toString(number % 20)), \
-         now64(3) - 600 + intDiv(number, 20) * 100, 520500000, 130500000 + (intDiv(number, 40) % 2) * 1000000 FROM numbers(120)",
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT concat('d', toString(number % 20)), now64(3) - 600 + intDiv(number, 20) * 100, \
+         520500000, 130500000 + (intDiv(number, 40) % 2) * 1000000 FROM numbers(120)",
     )?;
     let posts = || hook.tokens.lock().unwrap_or_else(PoisonError::into_inner).len();
     wait_until("a post has arrived", SOON, || Ok(posts() > 0))?;

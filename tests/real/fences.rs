@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::world::world;
 
+/// Coordinates of a polygon with a hole.
 const SQUARE: &str = "[[[13,52],[14,52],[14,53],[13,53],[13,52]],[[13.25,52.25],[13.25,52.3],[13.3,52.3],[13.25,52.25]]]";
 
 fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
@@ -15,7 +16,7 @@ fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
 }
 
 #[test]
-fn areas_are_imported_once_all_or_none() -> Result<()> {
+fn areas_are_imported_all_or_none_and_each_only_once() -> Result<()> {
     let world = world("fences")?;
     let file = world.folder.path().join("areas.geojson");
     let import = |features: &[String], flags: &[&str]| -> Result<(i32, String)> {
@@ -27,12 +28,13 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
             .settings
             .call(&[&["fences", "import"], flags, &[&*file.display().to_string()]].concat())
     };
+    // `expected`: the numbers of new, changed, already stored and invalid areas.
     let check_counts = |code: i32, printed: &str, expected: &str, expected_code: i32| {
-        let numbers = |line: &str| {
-            let line = printed.lines().find_map(|text| text.strip_prefix(line));
-            line.map_or("?", str::trim).to_owned()
+        let number_after = |label: &str| {
+            let number = printed.lines().find_map(|line| line.strip_prefix(label));
+            number.map_or("?", str::trim).to_owned()
         };
-        let found = ["new", "changed", "already there", "invalid"].map(numbers).join(" ");
+        let found = ["new", "changed", "already there", "invalid"].map(number_after).join(" ");
         assert_eq!((&*found, code), (expected, expected_code), "{printed}");
     };
     let office = feature(r#""name":"Büro \"1\"","valid_from":"2020-01-01""#, "Polygon", SQUARE);
@@ -57,11 +59,12 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
     assert_eq!(world.query(rows)?, "2");
 
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) SELECT 'd', now64(3) - 100 + number, 525000000, \
-         134000000 + number * 100000000 FROM numbers(2)",
+        "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
+         SELECT 'd', now64(3) - 100 + number, 525000000, 134000000 + number * 100000000 \
+         FROM numbers(2)",
     )?;
-    let visits = "SELECT fence, fixes FROM {db}_ask.fence_visits(fence = '', driver = '', from = '2020-01-01', \
-                  to = '2100-01-01', tz = 'UTC') ORDER BY fence";
+    let visits = "SELECT fence, fixes FROM {db}_ask.fence_visits(fence = '', driver = '', \
+                  from = '2020-01-01', to = '2100-01-01', tz = 'UTC') ORDER BY fence";
     assert_eq!(world.query(visits)?, "Büro \"1\"\t1\nboth\t1");
 
     // Rules are part of an area: an area with other rules counts as changed.
@@ -76,7 +79,8 @@ fn areas_are_imported_once_all_or_none() -> Result<()> {
     check_counts(code, &printed, "0 0 1 0", 0);
     assert_eq!(
         world.query(
-            "SELECT speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers FROM {db}.fences FINAL WHERE name = 'both'"
+            "SELECT speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers \
+             FROM {db}.fences FINAL WHERE name = 'both'"
         )?,
         "30\t2700\t\\N\tMo-Fr 06:00-18:00\t\\N\t['d']"
     );

@@ -12,12 +12,12 @@ use crate::world::{SOON, World, finish, publish_in_background, world};
 const FIX: &str = r#"{"lat":1,"lng":2"#;
 
 /// Returns a fix with these further members, such as `,"batt":80`.
-fn fix(rest: &str) -> Vec<u8> {
-    format!("{FIX}{rest}}}").into_bytes()
+fn fix(members: &str) -> Vec<u8> {
+    format!("{FIX}{members}}}").into_bytes()
 }
 
 /// Adds the field `battery` to the settings.
-fn battery(settings: &Settings) -> Settings {
+fn with_battery(settings: &Settings) -> Settings {
     settings
         .clone()
         .with("FIELDS__BATTERY__FROM", "batt")
@@ -28,8 +28,10 @@ fn battery(settings: &Settings) -> Settings {
 
 fn columns(world: &World) -> Result<String> {
     world.query(
-        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, comment FROM system.columns \
-         WHERE database = '{db}' AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') ORDER BY table, position",
+        "SELECT table, position, name, type, default_kind, default_expression, compression_codec, \
+         comment FROM system.columns WHERE database = '{db}' \
+         AND table IN ('positions', 'last_positions_state', 'fixes', 'last_positions') \
+         ORDER BY table, position",
     )
 }
 
@@ -52,7 +54,7 @@ fn new_field_is_filled_for_old_fixes() -> Result<()> {
     ])?;
     world.wait_for("SELECT count() FROM {db}.fixes", "3", SOON)?;
 
-    let settings = battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
+    let settings = with_battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
     settings.migrate()?;
     for table in ["positions FINAL", "fixes", "last_positions_state FINAL", "last_positions"] {
         let sql = format!("SELECT driver_id, battery FROM {{db}}.{table} ORDER BY driver_id");
@@ -82,7 +84,7 @@ fn new_field_is_filled_for_old_fixes() -> Result<()> {
 #[test]
 fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
     let world = world("fields_again")?;
-    let first = battery(&world.settings);
+    let first = with_battery(&world.settings);
     first.migrate()?;
     let with_both_fields = first
         .clone()
@@ -106,7 +108,7 @@ fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
         columns(&world)?
     );
     let sql = "SELECT count() FROM system.columns WHERE database = '{db}' AND name = 'azimuth'";
-    assert_eq!(world.query(sql)?, "2", "the columns of the tables stay");
+    assert_eq!(world.query(sql)?, "2", "the columns of the tables must stay");
     with_both_fields.migrate()?;
     assert_eq!(columns(&world)?, after);
 
@@ -114,7 +116,8 @@ fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
         .with("FIELDS__BATTERY__COMMENT", "Charge")
         .with("FIELDS__BATTERY__UNIT", "per cent");
     renamed.migrate()?;
-    let sql = "SELECT comment FROM system.columns WHERE database = '{db}' AND name = 'battery' AND table = ";
+    let sql = "SELECT comment FROM system.columns WHERE database = '{db}' AND name = 'battery' \
+               AND table = ";
     for table in ["positions", "last_positions_state", "fixes", "last_positions"] {
         let comment = world.query(&format!("{sql}'{table}'"))?;
         assert_eq!(comment, "Charge, in per cent [field from batt; unknown 255]", "{table}");
@@ -126,7 +129,7 @@ fn migrate_gives_the_same_columns_from_every_earlier_state() -> Result<()> {
 fn column_type_does_not_change_silently() -> Result<()> {
     let world = world("fields_changed")?;
     world.query("ALTER TABLE {db}.positions ADD COLUMN odometer UInt32")?;
-    let settings = battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
+    let settings = with_battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
     settings.migrate()?;
     let milepost = settings.run()?;
     world.publish(&[("drivers/d/gps", &fix(r#","batt":80,"mood":"fine""#))])?;
@@ -182,7 +185,7 @@ fn column_type_does_not_change_silently() -> Result<()> {
 #[test]
 fn check_reports_what_migrate_would_change() -> Result<()> {
     let world = world("fields_check")?;
-    let settings = battery(&world.settings);
+    let settings = with_battery(&world.settings);
     let (_, output) = settings.call(&["check"])?;
     ensure!(output.contains("without a column: battery"), "{output}");
     settings.migrate()?;
@@ -199,15 +202,15 @@ fn check_reports_what_migrate_would_change() -> Result<()> {
 fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     let world = world("fields_two_consumers")?;
     let subscribed_to = |topic: &str| world.settings.clone().with("SOURCE__TOPIC", topic);
-    let a = battery(&subscribed_to("a/+/gps")).with("MQTT__CLIENT_ID", "a");
-    let ignition = |settings: Settings| {
+    let first_settings = with_battery(&subscribed_to("a/+/gps")).with("MQTT__CLIENT_ID", "a");
+    let with_ignition = |settings: Settings| {
         settings.with("FIELDS__IGNITION__FROM", "/io/239").with("FIELDS__IGNITION__TYPE", "Bool")
     };
-    let b = ignition(subscribed_to("b/+/gps")).with("MQTT__CLIENT_ID", "b");
-    a.migrate()?;
-    let first = a.run()?;
-    b.migrate()?;
-    let second = b.run()?;
+    let second_settings = with_ignition(subscribed_to("b/+/gps")).with("MQTT__CLIENT_ID", "b");
+    first_settings.migrate()?;
+    let first = first_settings.run()?;
+    second_settings.migrate()?;
+    let second = second_settings.run()?;
     let send = |driver: &str| {
         let payload = fix(r#","batt":80,"io":{"239":1}"#);
         // Two drivers, because two undated fixes of one driver in the same millisecond count as one
@@ -219,11 +222,11 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.fixes", "2", SOON)?;
     let stored = "SELECT uniqExactIf(driver_id, battery > 0), uniqExactIf(driver_id, ignition) \
                   FROM {db}.positions";
-    assert_eq!(world.query(stored)?, "1\t1", "each consumer's rows have its field");
+    assert_eq!(world.query(stored)?, "1\t1", "the rows of each consumer must have its field");
     check_query_refused(&world, "SELECT battery FROM {db}.fixes", "battery")?;
-    ignition(a.clone()).migrate()?;
+    with_ignition(first_settings.clone()).migrate()?;
     let in_views = "SELECT count(battery), countIf(ignition) FROM {db}.fixes";
-    assert_eq!(world.query(in_views)?, "1\t1", "the views show both fields");
+    assert_eq!(world.query(in_views)?, "1\t1", "the views must show both fields");
 
     // One consumer goes back to the earlier configuration: the field that it no longer keeps is
     // NULL.
@@ -256,27 +259,29 @@ fn older_spool_files_are_replayed_into_tables_with_fields() -> Result<()> {
         .with("SOURCE__TOPIC", "drivers/+/gps")
         .with("SOURCE__KEEP", "batt")
         .with("SPOOL__DIR", spool.to_string_lossy());
-    let after = battery(&before);
-    let store = |settings: &Settings, driver: &str, waiting: f64| -> Result<()> {
+    let after = with_battery(&before);
+    // Spools a fix of this driver; the spool then has `spooled` positions.
+    let spool_fix = |settings: &Settings, driver: &str, spooled: f64| -> Result<()> {
         let unreachable = settings.clone().with("CLICKHOUSE__URL", "http://127.0.0.1:1");
         let milepost = unreachable.listen()?;
         wait_until_subscribed(&milepost)?;
         let topic = format!("drivers/{driver}/gps");
         world.publish(&[(&topic, &fix(r#","batt":80"#))])?;
-        crate::world::wait_for_metric(&milepost, "positions_in_spool", waiting)
+        crate::world::wait_for_metric(&milepost, "positions_in_spool", spooled)
     };
-    store(&before, "old", 1.0)?;
+    spool_fix(&before, "old", 1.0)?;
     after.migrate()?;
-    store(&after, "new", 2.0)?;
+    spool_fix(&after, "new", 2.0)?;
     let replay = |settings: &Settings, expected: &str| -> Result<()> {
         let (code, output) = settings.call(&["spool", "replay"])?;
         ensure!(code == 0, "{output}");
-        let sql = "SELECT groupArray((driver_id, battery)) FROM (SELECT * FROM {db}.fixes ORDER BY driver_id)";
+        let sql = "SELECT groupArray((driver_id, battery)) FROM (SELECT * FROM {db}.fixes \
+                   ORDER BY driver_id)";
         assert_eq!(world.query(sql)?, expected);
         Ok(())
     };
     replay(&after, "[('new',80),('old',80)]")?;
-    store(&after, "third", 1.0)?;
+    spool_fix(&after, "third", 1.0)?;
     let (code, output) = before.call(&["migrate", "--drop-field", "battery"])?;
     ensure!(code == 0, "{output}");
     let (code, output) = before.call(&["spool", "replay"])?;
@@ -296,7 +301,7 @@ fn wait_until_subscribed(milepost: &lab_stack::Milepost) -> Result<()> {
 #[test]
 fn exports_have_the_fields() -> Result<()> {
     let world = world("fields_exports")?;
-    let settings = battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
+    let settings = with_battery(&world.settings).with("SOURCE__TOPIC", "drivers/+/gps");
     settings.migrate()?;
     let milepost = settings.run()?;
     world.publish(&[
@@ -482,8 +487,9 @@ fn field_added_under_load_loses_nothing() -> Result<()> {
     let verdict = world.verify(&manifest)?;
     ensure!(verdict.is_exact() && verdict.rejects == 0 && verdict.stored > 0, "{verdict}");
     // Exactly the rows of members that kept the attribute have the value.
-    let filled = "SELECT countIf(battery = 80) > 0, countIf(battery IS NULL AND mapContains(attributes, 'batt')), \
-         countIf(battery IS NOT NULL AND NOT mapContains(attributes, 'batt')) FROM {db}.fixes";
+    let filled = "SELECT countIf(battery = 80) > 0, countIf(battery IS NULL \
+                  AND mapContains(attributes, 'batt')), countIf(battery IS NOT NULL \
+                  AND NOT mapContains(attributes, 'batt')) FROM {db}.fixes";
     assert_eq!(world.query(filled)?, "1\t0\t0");
     drop((restarted, second));
     Ok(())

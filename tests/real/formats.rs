@@ -1,4 +1,4 @@
-//! Tests every format end to end: a fleet of its devices publishes through the real broker, and the
+//! Tests every format end to end: a fleet publishes in this format through the real broker, and the
 //! fixes in the real engine are counted.
 
 use anyhow::{Result, ensure};
@@ -35,7 +35,8 @@ fn every_fix_of_every_format_is_stored() -> Result<()> {
     }
     // Speeds are in m/s, whatever unit the devices use; the fleet drives at most 30 m/s.
     let fastest = world.query(
-        "SELECT max(speed) BETWEEN 10 AND 30.5 FROM {db}.fixes WHERE driver_id NOT LIKE 'sim-milepost-%'",
+        "SELECT max(speed) BETWEEN 10 AND 30.5 FROM {db}.fixes \
+         WHERE driver_id NOT LIKE 'sim-milepost-%'",
     )?;
     ensure!(fastest == "1", "{fastest}");
     drop(milepost);
@@ -68,7 +69,8 @@ fn messages_without_a_fix_are_ignored_and_fields_are_kept() -> Result<()> {
         ("owntracks/jo/phone", br#"{"_type":"news"}"#),
     ])?;
     world.wait_for(
-        "SELECT driver_id, lat, lng, round(speed, 2), heading, acc, attributes['batt'], attributes['tid'] FROM {db}.fixes",
+        "SELECT driver_id, lat, lng, round(speed, 2), heading, acc, attributes['batt'], \
+         attributes['tid'] FROM {db}.fixes",
         "jo:phone\t25.76\t-80.19\t15\t270\t12\t80\td7",
         SOON,
     )?;

@@ -225,7 +225,8 @@ static COMMITS: [Case; 4] = [
     Case {
         name: "view_refuses",
         fault: Fault::Engine {
-            begin: "ALTER TABLE {db}.last_positions_state ADD CONSTRAINT nobody CHECK driver_id = ''",
+            begin: "ALTER TABLE {db}.last_positions_state ADD CONSTRAINT nobody CHECK driver_id = \
+                    ''",
             end: "ALTER TABLE {db}.last_positions_state DROP CONSTRAINT nobody",
         },
         expect: Expect::Refused {
@@ -246,8 +247,10 @@ static COMMITS: [Case; 4] = [
     Case {
         name: "too_many_parts",
         fault: Fault::Engine {
-            begin: "ALTER TABLE {db}.positions MODIFY SETTING parts_to_delay_insert = 1, parts_to_throw_insert = 1",
-            end: "ALTER TABLE {db}.positions RESET SETTING parts_to_delay_insert, parts_to_throw_insert",
+            begin: "ALTER TABLE {db}.positions MODIFY SETTING parts_to_delay_insert = 1, \
+                    parts_to_throw_insert = 1",
+            end: "ALTER TABLE {db}.positions RESET SETTING parts_to_delay_insert, \
+                  parts_to_throw_insert",
         },
         expect: Expect::Refused { kinds: TRANSIENT, causes: &["Code: 252.", "TOO_MANY_PARTS"] },
         on_replicas: false,

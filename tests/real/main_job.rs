@@ -11,8 +11,8 @@ use crate::world::{
 fn published_position_is_read_back() -> Result<()> {
     let world = world("read_back")?;
     let _milepost = world.settings.run()?;
-    // The batch has one row and closes by age. The models, whose clock is simulated, check that the
-    // age is age_max.
+    // The batch of one row closes by age. The models, whose clock is simulated, check that it
+    // closes at `batch.age_max`.
     world.publish(&[(
         "drivers/d7/gps",
         br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#,
@@ -59,7 +59,7 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
     let reasons: Vec<&str> = cases.iter().map(|(reason, ..)| *reason).collect();
     let mut sorted = reasons.clone();
     sorted.sort_unstable();
-    // The table itself: without an outage, no row may be stored twice.
+    // Query the table itself, not `{rejects}`: without an outage, no row may be stored twice.
     world.wait_for("SELECT reason FROM {db}.rejects ORDER BY reason", &sorted.join("\n"), SOON)?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'good'", "15", SOON)?;
     assert_eq!(
@@ -75,7 +75,7 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
 }
 
 /// Mosquitto sends retained messages to shared subscriptions too, at every SUBSCRIBE. A fix without
-/// a time would be stored as a new one each time.
+/// a time would be stored as another fix at each of them.
 #[test]
 fn retained_messages_stay_with_the_broker() -> Result<()> {
     let world = world("retained")?;
@@ -135,11 +135,14 @@ fn batches_close_by_rows_and_by_age() -> Result<()> {
             .find(|line| line.starts_with(&format!("milepost_batch_rows_bucket{{le=\"{rows}\"}}")));
         line.unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
     };
-    assert!(batches_up_to("5000") > batches_up_to("2500"), "no batch of 5,000 rows: {metrics}");
+    assert!(
+        batches_up_to("5000") > batches_up_to("2500"),
+        "no batch has 2,501 to 5,000 rows: {metrics}"
+    );
 
-    let before = milepost.metric("batch_rows_count")?;
+    let batches_before = milepost.metric("batch_rows_count")?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2}"#)])?;
-    wait_for_metric(&milepost, "batch_rows_count", before + 1.0)?;
+    wait_for_metric(&milepost, "batch_rows_count", batches_before + 1.0)?;
     world.wait_for("SELECT count() FROM {db}.fixes WHERE driver_id = 'd1'", "1", SOON)?;
     Ok(())
 }

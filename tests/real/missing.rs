@@ -55,7 +55,8 @@ fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
     world.wait_for("SELECT uniqExact(driver_id, seq) FROM {db}.positions", &stored, SOON)?;
     wait_until("the metric equals what the broker lost", SOON, || Ok(missing(&watcher)? == lost))?;
     let view = world.query(
-        "SELECT sum(missing) FROM {db}_ask.health(driver = '', from = '2020-01-01', to = '2100-01-01', tz = 'UTC')",
+        "SELECT sum(missing) FROM {db}_ask.health(driver = '', from = '2020-01-01', \
+         to = '2100-01-01', tz = 'UTC')",
     )?;
     assert_eq!(view.parse::<u64>()?, lost);
     assert_eq!(milepost.terminate(SOON)?, 0);

@@ -92,7 +92,8 @@ fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
         let seq = next_seq.fetch_add(1, Ordering::SeqCst);
         world.query(&format!(
             "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7) \
-             SELECT 'd1', now64(3) - INTERVAL 5 MINUTE + INTERVAL {} SECOND + number, {seq}, 520500000, {lng_e7} FROM numbers(2)",
+             SELECT 'd1', now64(3) - INTERVAL 5 MINUTE + INTERVAL {} SECOND + number, {seq}, \
+             520500000, {lng_e7} FROM numbers(2)",
             seq * 60
         ))
     };
@@ -125,6 +126,7 @@ fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
     // Both processes publish, and the newest state remains.
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NULL", "0", SOON)?;
     wait_until("the broker retains the newest state", SOON, || retains("left"))?;
+    // Leave the first process time to publish an older state.
     std::thread::sleep(Duration::from_secs(3));
     ensure!(retains("left")?, "an older state replaced the newest one");
     wait_for_count("4")

@@ -9,6 +9,7 @@ use lab_stack::{Broker, BrokerKind, Milepost, wait_until};
 
 use crate::world::{SOON, World, finish, publish_in_background, world};
 
+/// Starts a strict-broker of two nodes with this strategy of shared subscriptions.
 pub fn cluster(name: &str, strategy: &str) -> Result<World> {
     cluster_with(name, &["--strategy", strategy])
 }
@@ -39,7 +40,7 @@ fn wait_for_spread(world: &World, milepost: &Milepost, sessions: [usize; 2]) -> 
 }
 
 #[test]
-fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
+fn sessions_leave_a_dead_node_and_one_is_added_when_it_is_back() -> Result<()> {
     let world = cluster("nodes", "local")?;
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
@@ -72,7 +73,7 @@ fn dead_node_is_left_and_gets_a_new_session_when_back() -> Result<()> {
 
 /// A hung node accepts TCP and sends no CONNACK. milepost restarts while one of two nodes hangs.
 #[test]
-fn hung_node_costs_no_session() -> Result<()> {
+fn restart_while_a_node_hangs_moves_all_sessions_to_the_other_node() -> Result<()> {
     let world = cluster("hung", "local")?;
     let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "45s");
     let mut milepost = settings.start()?;

@@ -205,13 +205,13 @@ fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
     assert_eq!(
         world.query("SELECT count() FROM {db}.last_positions")?,
         "1",
-        "the view was filled too"
+        "the view must be filled too"
     );
     Ok(())
 }
 
 #[test]
-fn messages_go_to_the_other_member_once_one_leaves() -> Result<()> {
+fn remaining_member_receives_all_messages_once_the_other_leaves() -> Result<()> {
     let world = world("leave")?;
     let staying = world.settings.clone().with("MQTT__CLIENT_ID", "stays").run()?;
     let leaving =
@@ -225,12 +225,15 @@ fn messages_go_to_the_other_member_once_one_leaves() -> Result<()> {
     let so_far = staying.metric("messages_received_total")?;
     wait_for_metric(&staying, "messages_received_total", so_far + 2_000.0)?;
     let verdict = world.verify(&finish(fleet)?)?;
-    assert!(verdict.is_exact(), "the other member did not receive the rest: {verdict}");
+    assert!(
+        verdict.is_exact(),
+        "the remaining member did not receive all later messages: {verdict}"
+    );
     Ok(())
 }
 
 /// ClickHouse is unreachable at first. Then its clock is an hour ahead of this host's, and finally
-/// both agree.
+/// both clocks agree.
 #[test]
 fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     let world = world("clock_at_start")?;
@@ -316,7 +319,7 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
-    // At shutdown, a process spools every batch that may be spooled.
+    // At shutdown, a process spools every batch that may be spooled: none after a refused login.
     assert_eq!(milepost.terminate(SOON)?, EXIT_UNDONE);
     let listed = settings.call(&["spool", "list"])?.1;
     assert!(listed.contains("0 batches"), "{listed}");

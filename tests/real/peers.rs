@@ -20,7 +20,8 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     let peers = [closed, hung.local_addr()?.port(), not_a_member, first, second]
         .map(|port| format!("127.0.0.1:{port}"));
     let settings = world.settings.clone().with("SHUTDOWN__PEERS", peers.join(","));
-    let settings = settings.with("SHUTDOWN__GRACE", "30s"); // a member asks its peers for at most a third of this time
+    // A member asks its peers for at most a third of this time.
+    let settings = settings.with("SHUTDOWN__GRACE", "30s");
     let mut lower = settings.clone().with("MQTT__CLIENT_ID", "pod-9").start_at(first)?;
     let mut higher = settings.clone().with("MQTT__CLIENT_ID", "pod-10").start_at(second)?;
     lower.wait_until_ready()?;
@@ -37,7 +38,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     assert!(log.contains("unsubscribing: pod-9 at 127.0.0.1:"), "{log}");
 
     lower.process.signal("TERM")?;
-    wait_until("/readyz says that it is leaving", SOON, || {
+    wait_until("/readyz says that the member is leaving", SOON, || {
         Ok(lower.get("/readyz").is_err_and(|error| error.to_string().contains("leaving")))
     })?;
     assert!(
@@ -51,7 +52,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     );
     // A hung peer delays the shutdown at most by the timeout of the request.
     let log = lower.process.log()?;
-    let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
+    let keeping = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
     let hint = "milepost drain --client-id pod-9";
     for words in [
         "WARN",
@@ -60,7 +61,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
         "not a milepost of this version",
         hint,
     ] {
-        assert!(kept.contains(words), "{words}: {log}");
+        assert!(keeping.contains(words), "{words}: {log}");
     }
 
     // The broker still queues messages for the kept session.
@@ -81,14 +82,14 @@ fn peer_with_a_hung_first_connection_is_asked_again() -> Result<()> {
     let mut member = settings.with("MQTT__CLIENT_ID", "pod-1").start()?;
     member.wait_until_ready()?;
     let lower = member.get("/member")?.replace("pod-1", "pod-0");
-    let answers = thread::spawn(move || -> Result<()> {
+    let peer_thread = thread::spawn(move || -> Result<()> {
         let _hangs = peer.accept()?;
         answer(&peer, &lower)
     });
     assert_eq!(member.terminate(SOON)?, 0);
     let log = member.process.log()?;
     assert!(log.contains(&format!("unsubscribing: pod-0 at {address} stays")), "{log}");
-    answers.join().expect("the peer does not panic")
+    peer_thread.join().expect("the peer does not panic")
 }
 
 #[test]
@@ -105,13 +106,13 @@ fn peer_resolved_at_the_second_lookup_counts_as_certain() -> Result<()> {
     let mut member = settings.with("MQTT__CLIENT_ID", "pod-1").start()?;
     member.wait_until_ready()?;
     let higher = member.get("/member")?.replace("pod-1", "pod-2");
-    let answers = thread::spawn(move || answer(&peer, &higher));
+    let peer_thread = thread::spawn(move || answer(&peer, &higher));
     assert_eq!(member.terminate(SOON)?, 0);
     let log = member.process.log()?;
-    let kept = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
-    assert!(kept.contains(&format!("(pod-2 at {address} has a higher name)")), "{log}");
-    assert!(!kept.contains("WARN"), "{log}");
-    answers.join().expect("the peer does not panic")
+    let keeping = log.lines().find(|line| line.contains("keeping the session")).unwrap_or_default();
+    assert!(keeping.contains(&format!("(pod-2 at {address} has a higher name)")), "{log}");
+    assert!(!keeping.contains("WARN"), "{log}");
+    peer_thread.join().expect("the peer does not panic")
 }
 
 /// Answers the next request for `/member` with this body.

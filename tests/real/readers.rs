@@ -74,7 +74,7 @@ fn connect_and_never_read(port: u16) -> Result<TcpStream> {
         match stream.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(_) => break, // milepost closed it in favour of a newer connection
+            Err(_) => break, // milepost closed this connection in favour of a newer one
         }
     }
     Ok(stream)

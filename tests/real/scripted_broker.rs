@@ -129,9 +129,10 @@ impl Peer {
         self.index.expect("a visit has no number")
     }
 
-    fn record(&self, record: impl FnOnce(&mut Observations, usize)) {
+    /// Adds an observation about this connection; ignores visits.
+    fn record(&self, add: impl FnOnce(&mut Observations, usize)) {
         if let Some(index) = self.index {
-            record(&mut lock(&self.seen), index);
+            add(&mut lock(&self.seen), index);
         }
     }
 
@@ -183,7 +184,8 @@ impl Peer {
         }
     }
 
-    /// Accepts the connection with these properties, and grants or refuses its filters.
+    /// Accepts the connection with these properties of the CONNACK, and answers the SUBSCRIBE with
+    /// these reason codes, one for each filter.
     pub fn welcome(&mut self, properties: &[u8], codes: &[u8]) -> Result<()> {
         self.receive()?;
         let length = u8::try_from(properties.len())?;
@@ -228,6 +230,7 @@ fn put_varint(mut value: usize, out: &mut BytesMut) {
     }
 }
 
+/// Encodes a PUBLISH at QoS 1 of a fix of d1, whose `seq` is the packet id.
 pub fn fix(packet_id: u16) -> BytesMut {
     publish(b"drivers/d1/gps", packet_id, &[0], &payload(packet_id))
 }
@@ -259,7 +262,8 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     milepost.terminate(SOON).map(drop)
 }
 
-/// Returns one hostile message of each kind, with even packet ids, and its expected result.
+/// Returns hostile messages, whose packet ids are even, and the expected result of each: `stored`,
+/// or the reason of the reject, the bytes of the payload, and how many of those are stored.
 fn hostile_messages() -> Vec<(BytesMut, &'static str)> {
     let gps = b"drivers/d1/gps";
     let mut many_properties = BytesMut::new();
@@ -322,8 +326,8 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
         }
     }
     let rejects = world.query(
-        "SELECT concat(reason, ' ', toString(payload_bytes), ' ', toString(length(payload))) AS line, \
-         toString(sum(count)) FROM {rejects} GROUP BY line ORDER BY line",
+        "SELECT concat(reason, ' ', toString(payload_bytes), ' ', toString(length(payload))) AS \
+         line, toString(sum(count)) FROM {rejects} GROUP BY line ORDER BY line",
     )?;
     let expected: Vec<String> =
         expected.iter().map(|(line, count)| format!("{line}\t{count}")).collect();
@@ -399,7 +403,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world).start()?;
-    wait_until("the last one is acknowledged", SOON, || {
+    wait_until("the last message is acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked.contains(&2)))
     })?;
     assert_eq!(milepost.metric("messages_received_total")?, 2.0);
@@ -434,7 +438,7 @@ const fn server_keep_alive(seconds: u8) -> [u8; 3] {
 }
 
 #[test]
-fn pings_follow_the_server_keep_alive_or_our_own() -> Result<()> {
+fn pings_follow_the_brokers_keep_alive_or_else_the_configured_one() -> Result<()> {
     let world = world("pings")?;
     let (frequent, no_keep_alive) = (server_keep_alive(3), server_keep_alive(0));
     let frequent = ScriptedBroker::start_for_sessions(move |peer| {
@@ -490,7 +494,7 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
     let log = silent_milepost.process.log()?;
     ensure!(log.contains("no CONNACK within 5s"), "{log}");
     ensure!(log.contains("the connection hangs: no byte received for"), "{log}");
-    // Other tests share the machine: two late pings are tolerated.
+    // Other tests share the machine, so only the shortest time between two connections counts.
     let waited = hung.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
     ensure!(waited < Some(Duration::from_secs(15)), "{waited:?} for a keep-alive of a second");
     assert_eq!(
@@ -520,15 +524,20 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
         let mut at_qos_2 = fix(7);
         at_qos_2[0] = 0x34;
         peer.send(&at_qos_2)?;
+        let refusal = peer.receive()?;
         ensure!(
-            matches!(peer.receive()?, Packet::PubRec(refused) if refused.pkid == 7 && refused.reason == PubRecReason::ImplementationSpecificError),
-            "PUBREC does not refuse the message, so the broker keeps it"
+            matches!(
+                &refusal,
+                Packet::PubRec(refused) if refused.pkid == 7
+                    && refused.reason == PubRecReason::ImplementationSpecificError
+            ),
+            "PUBREC must refuse the message: {refusal:?}"
         );
         peer.send(&fix(8))?;
         peer.listen()
     })?;
     let mut milepost = broker.settings(&world).start()?;
-    wait_until("the message after it is acknowledged", SOON, || {
+    wait_until("the message at QoS 1 is acknowledged", SOON, || {
         Ok(broker.seen().acked.first().is_some_and(|acked| acked == &[8]))
     })?;
     assert_eq!(
@@ -548,7 +557,7 @@ fn silent_early_disconnect_is_logged_with_the_likely_cause() -> Result<()> {
     let mut milepost = broker.settings(&world).start()?;
     let cause = "another process uses this mqtt.client_id";
     wait_until("the log names the cause", SOON, || Ok(milepost.process.log()?.contains(cause)))?;
-    wait_until("/readyz reports it", SOON, || {
+    wait_until("/readyz reports the lost connection", SOON, || {
         Ok(milepost.get("/readyz").is_err_and(|error| error.to_string().contains("no connection")))
     })?;
     milepost.terminate(SOON).map(drop)

@@ -15,7 +15,7 @@ use lab_stack::{Process, free_port, wait_until};
 use crate::world::SOON;
 
 /// Writes a file and returns its path as a setting.
-pub fn put(folder: &Path, name: &str, text: &str) -> Result<String> {
+pub fn write_file(folder: &Path, name: &str, text: &str) -> Result<String> {
     let path = folder.join(name);
     std::fs::write(&path, text)?;
     Ok(path.to_str().context("the path is not UTF-8")?.to_owned())
@@ -29,15 +29,15 @@ pub struct SecureBroker {
 }
 
 impl SecureBroker {
-    /// Starts Mosquitto. Each listener has a name and its lines of configuration; "plain" serves
-    /// the test itself.
+    /// Starts Mosquitto. Each listener has a name and its lines of configuration. Adds the listener
+    /// "plain", without TLS and logins, for the test's own clients.
     pub fn start(folder: &Path, listeners: &[(&'static str, String)]) -> Result<Self> {
         let folder = folder.join("mosquitto");
         std::fs::create_dir_all(&folder)?;
         let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?;
         let mut config = format!(
-            "per_listener_settings true\nuser {}\nlog_dest stderr\nmax_inflight_messages 65535\nmax_queued_messages 100000\npersistence true\n\
-             persistence_location {}/\n",
+            "per_listener_settings true\nuser {}\nlog_dest stderr\nmax_inflight_messages 65535\n\
+             max_queued_messages 100000\npersistence true\npersistence_location {}/\n",
             user.trim(),
             folder.display()
         );
@@ -83,15 +83,15 @@ impl SecureBroker {
 pub fn tls_lines(folder: &Path, name: &str, ca: &str, identity: &Identity) -> Result<String> {
     Ok(format!(
         "cafile {}\ncertfile {}\nkeyfile {}",
-        put(folder, &format!("{name}-ca.pem"), ca)?,
-        put(folder, &format!("{name}.pem"), &identity.cert)?,
-        put(folder, &format!("{name}.key"), &identity.key)?,
+        write_file(folder, &format!("{name}-ca.pem"), ca)?,
+        write_file(folder, &format!("{name}.pem"), &identity.cert)?,
+        write_file(folder, &format!("{name}.key"), &identity.key)?,
     ))
 }
 
 /// Writes Mosquitto's password file, with this user only. Returns its path.
 pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<String> {
-    let file = put(folder, "mosquitto.passwd", "")?;
+    let file = write_file(folder, "mosquitto.passwd", "")?;
     let status = Command::new("mosquitto_passwd").args(["-b", &file, user, password]).status()?;
     ensure!(status.success(), "mosquitto_passwd failed");
     Ok(file)
@@ -137,6 +137,7 @@ pub fn scripted_by_size(
     Ok(url)
 }
 
+/// Reads one request and executes the action that the script chooses for it.
 fn answer(
     mut stream: TcpStream,
     engine: u16,
@@ -156,8 +157,8 @@ fn answer(
         let value = |line: &str| line[CONTENT_LENGTH.len()..].trim().to_owned();
         let length = head.lines().find(is_length).map_or("0".to_owned(), value);
         if body.len() >= length.parse()? {
-            let kept: Vec<&str> = head.lines().filter(|line| !is_length(line)).collect();
-            break (kept.join("\r\n"), body.to_owned());
+            let head: Vec<&str> = head.lines().filter(|line| !is_length(line)).collect();
+            break (head.join("\r\n"), body.to_owned());
         }
     };
     let first_line = head.lines().next().unwrap_or_default();

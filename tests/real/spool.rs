@@ -20,22 +20,23 @@ use crate::world::{
 /// A world whose milepost has a spool. A proxy in front of ClickHouse can refuse connections.
 struct Scene {
     world: World,
-    http: Proxy,
+    proxy: Proxy,
     settings: Settings,
+    /// The directory of the spool.
     dir: PathBuf,
 }
 
 fn scene(name: &str) -> Result<Scene> {
     let world = world(name)?;
-    let http = Proxy::start(world.engine.server.port)?;
+    let proxy = Proxy::start(world.engine.server.port)?;
     let dir = world.folder.path().join("spool");
     let settings = world
         .settings
         .clone()
-        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", http.port))
+        .with("CLICKHOUSE__URL", format!("http://127.0.0.1:{}", proxy.port))
         .with("MQTT__SESSION_EXPIRY", "5m")
         .with("SPOOL__DIR", dir.display().to_string());
-    Ok(Scene { world, http, settings, dir })
+    Ok(Scene { world, proxy, settings, dir })
 }
 
 impl Scene {
@@ -43,7 +44,7 @@ impl Scene {
     /// own file. ClickHouse stays unreachable.
     fn spool_messages(&self, messages: u32) -> Result<Milepost> {
         let milepost = self.settings.run()?;
-        self.http.set(Fault::Refuse);
+        self.proxy.set(Fault::Refuse);
         for seq in 1..=messages {
             let fix = format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#);
             self.world.publish(&[("drivers/d1/gps", fix.as_bytes())])?;
@@ -57,11 +58,12 @@ impl Scene {
 fn assert_ledger(milepost: &Milepost) -> Result<()> {
     let text = milepost.get("/metrics")?;
     let sum = |name: &str| -> u64 {
-        let line = |line: &str| -> Option<u64> {
-            let rest = line.strip_prefix("milepost_positions_")?.strip_prefix(name)?;
-            rest.starts_with([' ', '{']).then(|| rest.rsplit_once(' ')?.1.parse().ok())?
+        let value = |line: &str| -> Option<u64> {
+            let after_name = line.strip_prefix("milepost_positions_")?.strip_prefix(name)?;
+            let is_whole_name = after_name.starts_with([' ', '{']);
+            is_whole_name.then(|| after_name.rsplit_once(' ')?.1.parse().ok())?
         };
-        text.lines().filter_map(line).sum()
+        text.lines().filter_map(value).sum()
     };
     let entered = sum("received_total") + sum("in_spool_at_start");
     let outcomes = [
@@ -84,13 +86,13 @@ fn assert_ledger(milepost: &Milepost) -> Result<()> {
 #[test]
 fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
     const SPOOLED_BEFORE_KILL: f64 = 3_000.0;
-    // The positions move between the outcomes meanwhile, so one scrape would prove little.
+    // Positions move between the outcomes all the time, so a single scrape would prove little.
     const SCRAPES: usize = 50;
     let scene = scene("spool_away")?;
     let mut milepost = scene.settings.run()?;
     let fleet = publish_in_background(scene.world.plan("away", 2_000, 6));
     wait_for_metric(&milepost, "positions_inserted_total", 1.0)?;
-    scene.http.set(Fault::Refuse);
+    scene.proxy.set(Fault::Refuse);
     wait_for_metric(&milepost, "positions_in_spool", SPOOLED_BEFORE_KILL)?;
     for _ in 0..SCRAPES {
         assert_ledger(&milepost)?;
@@ -112,7 +114,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
         .to_string();
     ensure!(why.contains("clickhouse"), "{why}");
 
-    scene.http.set(Fault::None);
+    scene.proxy.set(Fault::None);
     let manifest = finish(fleet)?;
     wait_until("the spool is empty", SOON, || {
         assert_ledger(&milepost)?;
@@ -129,7 +131,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
 fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> {
     let scene = scene("spool_commands")?;
     let mut milepost = scene.settings.run()?;
-    scene.http.set(Fault::Refuse);
+    scene.proxy.set(Fault::Refuse);
     let manifest = finish(publish_in_background(scene.world.plan("left", 1_000, 2)))?;
     // Messages that milepost has not read when it shuts down stay in the broker's session; this
     // test needs all of them in the spool.
@@ -158,12 +160,12 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
-    // Quarantine: single rows are exported too, and an unreadable file is named.
+    // In quarantine, files of single rows are exported too, and a damaged file is only named.
     let mut names =
         std::fs::read_dir(&scene.dir)?.filter_map(|file| file.ok()?.file_name().into_string().ok());
     let name = names.find(|name| name.ends_with(".batch")).context("no batch")?;
-    let rows = name.replace(".batch", ".row");
-    std::fs::copy(scene.dir.join(&name), scene.dir.join(format!("1{rows}")))?;
+    let row_file = name.replace(".batch", ".row");
+    std::fs::copy(scene.dir.join(&name), scene.dir.join(format!("1{row_file}")))?;
     std::fs::write(scene.dir.join(format!("2{}", name.replace(".batch", ".damaged"))), "torn")?;
     let (code, printed) =
         scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
@@ -172,11 +174,11 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
         printed.contains(".damaged: not exported") && printed.contains(", too large"),
         "{printed}"
     );
-    for name in [format!("1{rows}"), format!("2{}", name.replace(".batch", ".damaged"))] {
+    for name in [format!("1{row_file}"), format!("2{}", name.replace(".batch", ".damaged"))] {
         std::fs::remove_file(scene.dir.join(name))?;
     }
 
-    scene.http.set(Fault::None);
+    scene.proxy.set(Fault::None);
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
     ensure!(scene.settings.call(&["spool", "list"])?.1.contains("0 batches"));
@@ -192,7 +194,7 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
 fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
     let scene = scene("spool_unready")?;
     assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
-    scene.http.set(Fault::None);
+    scene.proxy.set(Fault::None);
 
     let check_replay_waits = |cause: &str| -> Result<()> {
         let log = scene.world.folder.path().join(format!("replay-{cause}.log"));
@@ -260,8 +262,8 @@ fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
-    // Every insert is refused, and from the first one on the list of erased drivers as well: the
-    // replay retries until its list is too old.
+    // Refuse every insert and, after the first one, also queries for the list of erased drivers.
+    // The replay retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
     let refused = Arc::clone(&is_refused);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -283,7 +285,7 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
         "{code:?} {printed}"
     );
     ensure!(printed.matches("could not be read; retrying").count() == 1, "{printed}");
-    scene.http.set(Fault::None);
+    scene.proxy.set(Fault::None);
     let (code, printed) = scene.settings.call(&["spool", "replay"])?;
     ensure!(code == 0, "{printed}");
     ensure!(scene.world.query("SELECT count() FROM {db}.fixes")? == "1");
@@ -291,8 +293,8 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
 }
 
 /// Logins are refused for 40 s, as if an operator had changed the password in ClickHouse before the
-/// file. By then, the list of erased drivers is too old to insert with; the next query for it fails
-/// once more.
+/// file. By then, the list of erased drivers is too old to insert with, and the next query for the
+/// list fails because the server is busy.
 #[test]
 fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
     const REFUSED_FOR: Duration = Duration::from_secs(40);
@@ -310,7 +312,7 @@ fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
             let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
             return Scripted::Answer(403, why.to_owned());
         }
-        // Refuse inserts, and the first query for the list, which ends this.
+        // Refuse inserts until the list is queried, and this first query too.
         if (is_insert || is_list) && !busy.fetch_or(is_list, Ordering::SeqCst) {
             let why = "Code: 241. DB::Exception: Memory limit exceeded.";
             return Scripted::Answer(500, why.to_owned());
@@ -378,7 +380,7 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
     let complete = std::fs::read(&second)?;
     std::fs::write(&second, &complete[..complete.len() - 1])?;
 
-    scene.http.set(Fault::None);
+    scene.proxy.set(Fault::None);
     let milepost = scene.settings.run()?;
     wait_for_metric(&milepost, "positions_quarantined_total", 1.0)?;
     scene.world.wait_for(
@@ -393,7 +395,7 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
 
 #[test]
 fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
-    // Limit of the spool, and of a batch, which must fit into it. Small, so that it fills up soon.
+    // Limit of the spool, and of a batch, which must fit into the spool. A small spool fills soon.
     const SPOOL_BYTES_MAX: u32 = 1 << 20;
     let scene = scene("spool_full")?;
     let settings = scene
@@ -402,7 +404,7 @@ fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
         .with("SPOOL__BYTES_MAX", SPOOL_BYTES_MAX.to_string())
         .with("LAB__BATCH_BYTES_MAX", SPOOL_BYTES_MAX.to_string());
     let milepost = settings.run()?;
-    scene.http.set(Fault::Refuse);
+    scene.proxy.set(Fault::Refuse);
     let fleet = publish_in_background(scene.world.plan("full", 5_000, 6));
     wait_for_metric(&milepost, "spool_refused_total", 1.0)?;
     wait_until("/readyz names the limit", SOON, || {
@@ -412,7 +414,7 @@ fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
     })?;
     ensure!(milepost.metric("spool_bytes")? <= f64::from(SPOOL_BYTES_MAX));
     assert_ledger(&milepost)?;
-    scene.http.set(Fault::None);
+    scene.proxy.set(Fault::None);
     let verdict = scene.world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "{verdict}");
     Ok(())
@@ -446,10 +448,9 @@ fn rejects_replayed_twice_store_each_fix_once() -> Result<()> {
         let (code, printed) =
             settings.call(&["rejects", "replay", "--reason", "too_new", "--since", "1h"])?;
         ensure!(code == 0, "{printed}");
-        let has_count = |line: &str, count: &str| {
-            printed
-                .lines()
-                .any(|l| l.starts_with(line) && l[line.len()..].trim_start().starts_with(count))
+        let has_count = |label: &str, count: &str| {
+            let mut values = printed.lines().filter_map(|line| line.strip_prefix(label));
+            values.any(|value| value.trim_start().starts_with(count))
         };
         ensure!(has_count("rejects", "45"), "{printed}");
         ensure!(has_count("positions inserted", "4"), "{printed}");
@@ -495,10 +496,10 @@ fn rejected_points_of_an_array_are_replayed_for_their_driver() -> Result<()> {
     );
     // No configuration accepts fixes of 2001, so replay copies with a recent time.
     world.query(
-        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
-         SELECT received_at, topic, driver_id, 'bad_ts', \
-             replaceOne(payload, '2001-01-01T00:00', formatDateTime(now() - 600, '%FT%H:%i', 'UTC')), \
-             length(payload), 1 FROM {rejects}",
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, \
+         count) SELECT received_at, topic, driver_id, 'bad_ts', replaceOne(payload, \
+         '2001-01-01T00:00', formatDateTime(now() - 600, '%FT%H:%i', 'UTC')), length(payload), 1 \
+         FROM {rejects}",
     )?;
     let (code, printed) =
         settings.call(&["rejects", "replay", "--reason", "bad_ts", "--since", "1h"])?;

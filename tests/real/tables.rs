@@ -1,5 +1,5 @@
-//! The tables of a test's database are copies of those that `milepost migrate` has created once on
-//! the shared engine.
+//! Creates the tables of a test's database, as copies of the tables that `milepost migrate` has
+//! created once on the shared engine.
 
 use anyhow::Result;
 use lab_stack::Settings;
@@ -7,8 +7,8 @@ use lab_stack::sql::REFRESH_ROLLUPS;
 
 use crate::world::{Engine, unmigrated, world};
 
-/// Creates the databases of a test, with the tables of `milepost migrate`. `settings` are those of
-/// the test.
+/// Creates the databases of a test, with the tables of `milepost migrate`. `settings` are the
+/// settings of the test.
 pub fn create(engine: &Engine, database: &str, settings: &Settings) -> Result<()> {
     let migrate =
         |template: &str| settings.clone().with("CLICKHOUSE__DATABASE", template).migrate();

@@ -11,7 +11,9 @@ use lab_stack::{ClickHouse, Milepost, wait_until};
 use loadgen::publish::Plan;
 use loadgen::verify::verify;
 
-use crate::secure::{Scripted, SecureBroker, broker_password, put, scripted_clickhouse, tls_lines};
+use crate::secure::{
+    Scripted, SecureBroker, broker_password, scripted_clickhouse, tls_lines, write_file,
+};
 use crate::world::{
     DroppedWithTest, SOON, finish, publish, publish_in_background, settings, shared_engine,
     wait_for_metric, world,
@@ -63,11 +65,14 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     let mut broker = SecureBroker::start(folder, &[("tls", lines)])?;
     let settings = settings(folder, 1, &format!("https://localhost:{}", https.port))
         .with("MQTT__URL", format!("mqtts://localhost:{}", broker.port("tls")))
-        .with("MQTT__CA_FILE", put(folder, "mqtt-ca.pem", &old.pem)?)
+        .with("MQTT__CA_FILE", write_file(folder, "mqtt-ca.pem", &old.pem)?)
         .with("MQTT__USERNAME", "milepost")
-        .with("MQTT__PASSWORD_FILE", put(folder, "mqtt.password", "mq-Secret-1\n")?)
-        .with("CLICKHOUSE__CA_FILE", put(folder, "clickhouse-ca.pem", &old.pem)?)
-        .with("CLICKHOUSE__PASSWORD_FILE", put(folder, "clickhouse.password", "ch-Secret-1\n")?);
+        .with("MQTT__PASSWORD_FILE", write_file(folder, "mqtt.password", "mq-Secret-1\n")?)
+        .with("CLICKHOUSE__CA_FILE", write_file(folder, "clickhouse-ca.pem", &old.pem)?)
+        .with(
+            "CLICKHOUSE__PASSWORD_FILE",
+            write_file(folder, "clickhouse.password", "ch-Secret-1\n")?,
+        );
     settings.migrate()?;
     let mut milepost = settings.run()?;
     publish_until_acked(&broker, &milepost, 1)?;
@@ -77,12 +82,12 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     tls_lines(folder, "server", &new.pem, &new.sign(&HOSTS)?)?;
     broker = broker.restart()?;
     wait_for_words(&milepost, "not signed by a CA that milepost trusts; set mqtt.ca_file")?;
-    put(folder, "mqtt-ca.pem", "half a fi")?;
+    write_file(folder, "mqtt-ca.pem", "half a fi")?;
     // An attempt may read the incomplete file; a later one reads the complete file.
     std::thread::sleep(std::time::Duration::from_millis(300));
-    put(folder, "mqtt-ca.pem", &new.pem)?;
+    write_file(folder, "mqtt-ca.pem", &new.pem)?;
     wait_for_words(&milepost, "set mqtt.username and mqtt.password_file")?;
-    put(folder, "mqtt.password", "mq-Secret-2")?;
+    write_file(folder, "mqtt.password", "mq-Secret-2")?;
     wait_until("the broker is back", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     publish_until_acked(&broker, &milepost, 2)?;
 
@@ -91,7 +96,7 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     std::thread::sleep(std::time::Duration::from_secs(3)); // an idle connection is kept for 2 s
     publish(broker.port("plain"), &[("drivers/d1/gps", &fix(3))])?;
     wait_for_words(&milepost, "not signed by a CA that milepost trusts; set clickhouse.ca_file")?;
-    put(folder, "clickhouse-ca.pem", &new.pem)?;
+    write_file(folder, "clickhouse-ca.pem", &new.pem)?;
     wait_for_metric(&milepost, "acks_total", 3.0)?;
     assert_eq!(
         engine.query("SELECT arraySort(groupArray(seq)) FROM fleet.fixes")?.trim(),
@@ -126,22 +131,22 @@ fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     let settings = settings(folder, 1, &engine.server.url())
         .with("CLICKHOUSE__DATABASE", "client_certificate")
         .with("MQTT__URL", format!("mqtts://127.0.0.1:{}", broker.port("mutual")))
-        .with("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?)
-        .with("MQTT__CERT_FILE", put(folder, "client.pem", &first_identity.cert)?)
-        .with("MQTT__KEY_FILE", put(folder, "client.key", &first_identity.key)?);
+        .with("MQTT__CA_FILE", write_file(folder, "ca.pem", &ca.pem)?)
+        .with("MQTT__CERT_FILE", write_file(folder, "client.pem", &first_identity.cert)?)
+        .with("MQTT__KEY_FILE", write_file(folder, "client.key", &first_identity.key)?);
     settings.migrate()?;
     let mut milepost = settings.run()?;
     publish_until_acked(&broker, &milepost, 1)?;
 
-    put(folder, "server-ca.pem", &new_clients.pem)?;
+    write_file(folder, "server-ca.pem", &new_clients.pem)?;
     broker = broker.restart()?;
     wait_for_words(
         &milepost,
         "the server refuses the client certificate; mqtt.cert_file must be valid",
     )?;
     let second_identity = new_clients.sign(&["milepost"])?;
-    put(folder, "client.pem", &second_identity.cert)?;
-    put(folder, "client.key", &second_identity.key)?;
+    write_file(folder, "client.pem", &second_identity.cert)?;
+    write_file(folder, "client.key", &second_identity.key)?;
     wait_until("the new certificate is accepted", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
     publish_until_acked(&broker, &milepost, 2)?;
     let log = milepost.process.log()?;
@@ -160,7 +165,7 @@ fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
     let https = TlsFront::start(&ca.sign(&HOSTS)?, engine.server.port)?;
     let lines = tls_lines(folder, "server", &ca.pem, &ca.sign(&HOSTS)?)?;
     let broker = SecureBroker::start(folder, &[("tls", format!("{lines}\nallow_anonymous true"))])?;
-    let ca_file = put(folder, "ca.pem", &ca.pem)?;
+    let ca_file = write_file(folder, "ca.pem", &ca.pem)?;
     let settings = settings(folder, 1, &format!("https://127.0.0.1:{}", https.port))
         .with("MQTT__URL", format!("mqtts://127.0.0.1:{}", broker.port("tls")))
         .with("MQTT__CA_FILE", &ca_file)
@@ -240,11 +245,11 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
     let url = |scheme: &str, listener: &str| {
         ("MQTT__URL", format!("{scheme}://127.0.0.1:{}", broker.port(listener)))
     };
-    let ca_file = ("MQTT__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
-    let other_file = ("MQTT__CA_FILE", put(folder, "other.pem", &other.pem)?);
+    let ca_file = ("MQTT__CA_FILE", write_file(folder, "ca.pem", &ca.pem)?);
+    let other_file = ("MQTT__CA_FILE", write_file(folder, "other.pem", &other.pem)?);
     let stranger = other.sign(&["milepost"])?;
-    let cert = ("MQTT__CERT_FILE", put(folder, "stranger.pem", &stranger.cert)?);
-    let key = ("MQTT__KEY_FILE", put(folder, "stranger.key", &stranger.key)?);
+    let cert = ("MQTT__CERT_FILE", write_file(folder, "stranger.pem", &stranger.cert)?);
+    let key = ("MQTT__KEY_FILE", write_file(folder, "stranger.key", &stranger.key)?);
     let user = ("MQTT__USERNAME", "milepost".to_owned());
     let password = ("MQTT__PASSWORD", "Wrong-Secret".to_owned());
 
@@ -327,8 +332,8 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
         )
     })?;
     let url = |scheme: &str, port: u16| ("CLICKHOUSE__URL", format!("{scheme}://127.0.0.1:{port}"));
-    let ca_file = ("CLICKHOUSE__CA_FILE", put(folder, "ca.pem", &ca.pem)?);
-    let other_file = ("CLICKHOUSE__CA_FILE", put(folder, "other.pem", &other.pem)?);
+    let ca_file = ("CLICKHOUSE__CA_FILE", write_file(folder, "ca.pem", &ca.pem)?);
+    let other_file = ("CLICKHOUSE__CA_FILE", write_file(folder, "other.pem", &other.pem)?);
     let password = ("CLICKHOUSE__PASSWORD", "Wrong-Secret".to_owned());
 
     let untrusted = "not signed by a CA that milepost trusts; set clickhouse.ca_file";
@@ -373,9 +378,9 @@ fn unusable_files_stop_the_start_with_every_violation() -> Result<()> {
     let (one, two) = (ca.sign(&["one"])?, ca.sign(&["two"])?);
     let tls =
         || settings(folder, 1, "http://127.0.0.1:1").with("MQTT__URL", "mqtts://localhost:8883");
-    let cert = put(folder, "one.pem", &one.cert)?;
-    let key = put(folder, "two.key", &two.key)?;
-    let empty = put(folder, "empty.pem", "nothing\n")?;
+    let cert = write_file(folder, "one.pem", &one.cert)?;
+    let key = write_file(folder, "two.key", &two.key)?;
+    let empty = write_file(folder, "empty.pem", "nothing\n")?;
     let cases = [
         (tls().with("MQTT__CERT_FILE", &cert), "mqtt.key_file: missing, but mqtt.cert_file is set"),
         (tls().with("MQTT__KEY_FILE", &key), "mqtt.cert_file: missing, but mqtt.key_file is set"),

@@ -124,8 +124,8 @@ pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings
 
 /// The rows of `rejects`, each once: an insert whose result is unknown is repeated, and its rows
 /// are then stored twice (docs/promises.md).
-const REJECTS: &str = "(SELECT DISTINCT received_at, topic, driver_id, reason, detail, payload, payload_bytes, count \
-                       FROM {db}.rejects)";
+const REJECTS: &str = "(SELECT DISTINCT received_at, topic, driver_id, reason, detail, payload, \
+                       payload_bytes, count FROM {db}.rejects)";
 
 impl World {
     /// Runs a statement on the engine; `{db}` is this test's database, `{rejects}` is [`REJECTS`].
@@ -193,8 +193,8 @@ pub fn publish_with_retain(port: u16, retain: bool, messages: &[(&str, &[u8])]) 
     anyhow::bail!("the broker acknowledged {acks} of {} messages", messages.len())
 }
 
-/// Publishes a plan in the background while the test injects faults. If they last longer than the
-/// plan, the fleet continues until [`finish`].
+/// Publishes a plan in the background while the test injects faults. If the faults last longer than
+/// the plan, the fleet continues until [`finish`].
 pub fn publish_in_background(plan: Plan) -> Background {
     Background::start(plan, true)
 }

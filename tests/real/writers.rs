@@ -16,7 +16,8 @@ use crate::events::{Watcher, YARD};
 use crate::secure::{Scripted, scripted_by_size, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
-fn file(world: &World, name: &str, text: &str) -> Result<PathBuf> {
+/// Writes a file into the folder of the test. Returns its path.
+fn write_file(world: &World, name: &str, text: &str) -> Result<PathBuf> {
     let path = world.folder.path().join(name);
     fs::write(&path, text)?;
     Ok(path)
@@ -28,15 +29,15 @@ fn file(world: &World, name: &str, text: &str) -> Result<PathBuf> {
 fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
     let world = world("erased_meanwhile")?;
     let now = unix_ms();
-    let csv = file(
+    let csv = write_file(
         &world,
         "two.csv",
         &format!("driver_id,ts,lat,lng\ngone,{0},1,2\nstays,{0},1,2\n", now - 3_600_000),
     )?;
     world.query(
-        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
-         SELECT now64(3), concat('drivers/', d, '/gps'), d, 'invalid_json', '{\"lat\":1,\"lng\":2}', 17, 1 \
-         FROM (SELECT arrayJoin(['gone', 'stays']) AS d)",
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, \
+         count) SELECT now64(3), concat('drivers/', d, '/gps'), d, 'invalid_json', \
+         '{\"lat\":1,\"lng\":2}', 17, 1 FROM (SELECT arrayJoin(['gone', 'stays']) AS d)",
     )?;
     let csv = csv.display().to_string();
     for command in [
@@ -88,7 +89,7 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
 fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
     let world = world("import_queries")?;
     let csv = format!("driver_id,ts,lat,lng\nd7,{},1,2\n", unix_ms() - 3_600_000);
-    let csv = file(&world, "one.csv", &csv)?.display().to_string();
+    let csv = write_file(&world, "one.csv", &csv)?.display().to_string();
     for query in ["system.parts", "received_at != ts"] {
         let refusals = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&refusals);
@@ -102,7 +103,7 @@ fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
         let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
         let (code, printed) = settings.call(&["import", &csv])?;
         ensure!(code == 0, "{query}: {code} {printed}");
-        ensure!(refusals.load(Ordering::SeqCst) > 2, "{query} was not asked again: {printed}");
+        ensure!(refusals.load(Ordering::SeqCst) > 2, "{query} was not repeated: {printed}");
     }
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "1");
     Ok(())
@@ -117,17 +118,19 @@ fn writing_command_waits_for_a_rotated_password() -> Result<()> {
     const REFUSALS: usize = 4;
     let world = world("writers_rotated")?;
     world.query(
-        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, count) \
-         VALUES (now64(3), 'drivers/d1/gps', 'd1', 'invalid_json', '{\"lat\":1,\"lng\":2}', 17, 1)",
+        "INSERT INTO {db}.rejects (received_at, topic, driver_id, reason, payload, payload_bytes, \
+         count) VALUES (now64(3), 'drivers/d1/gps', 'd1', 'invalid_json', '{\"lat\":1,\"lng\":2}', \
+         17, 1)",
     )?;
-    let yard = file(&world, "yard.json", YARD)?.display().to_string();
-    let password = file(&world, "password", "secret\n")?.display().to_string();
+    let yard = write_file(&world, "yard.json", YARD)?.display().to_string();
+    let password = write_file(&world, "password", "secret\n")?.display().to_string();
     for (command, table) in [
         (&["rejects", "replay", "--reason", "invalid_json", "--since", "1h"][..], "fixes"),
         (&["fences", "import", &*yard], "fences"),
     ] {
         // Each insert first queries the list of erased drivers: refusals that start there meet a
-        // command that has begun to write.
+        // command that has begun to write. `expected`: the exit code, and the number of stored
+        // rows.
         for (refused_from, expected) in [("SELECT", (1, "0")), (".erased FINAL", (0, "1"))] {
             let refusals = Arc::new(AtomicUsize::new(0));
             let (count, has_begun) = (Arc::clone(&refusals), AtomicBool::new(false));
@@ -198,7 +201,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
             writeln!(csv, "d1,never,{n},x{}", "y".repeat(n as usize % 97))?;
         }
     }
-    let csv = file(&world, "many.csv", &csv)?;
+    let csv = write_file(&world, "many.csv", &csv)?;
     let (code, printed) = settings.call(&["import", &csv.display().to_string()])?;
     ensure!(code == 0, "{code} {printed}");
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "20000");
@@ -215,6 +218,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
         };
         (0..300).chain([0]).map(point).collect::<Vec<_>>().join(",")
     };
+    // The first fence is the yard, which the drivers below enter.
     let feature = |n: u32| {
         let (yard, circle) =
             ("[[13,52],[13.1,52],[13.1,52.1],[13,52.1],[13,52]]".to_owned(), ring(n));
@@ -224,7 +228,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
         )
     };
     let features = (0..30).map(feature).collect::<Vec<_>>().join(",");
-    let fences = file(
+    let fences = write_file(
         &world,
         "fences.geojson",
         &format!(r#"{{"type":"FeatureCollection","features":[{features}]}}"#),
@@ -236,7 +240,8 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
     let mut watcher = Watcher::start_watching(&settings, &world, "events")?;
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
-         SELECT concat('e', toString(cityHash64(number % 2000))), now64(3) - intDiv(number, 2000), 520500000, 130500000 FROM numbers(4000)",
+         SELECT concat('e', toString(cityHash64(number % 2000))), now64(3) - intDiv(number, 2000), \
+         520500000, 130500000 FROM numbers(4000)",
     )?;
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE kind = 'entered'", "2000", SOON)?;
     watcher.process.signal("TERM")?;

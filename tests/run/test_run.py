@@ -16,8 +16,14 @@ spec.loader.exec_module(runner)
 Step, Run = runner.Step, runner.Run
 
 
-def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True) -> tuple[Run, int, int]:
-    """Runs one step. `first`: whether each of its tests passes; `alone`: whether a repeated test passes."""
+def run_once(
+    tmp_path: Path, *, first: list[bool], alone: bool, again: bool = True
+) -> tuple[Run, int, int]:
+    """Runs one step. Returns the run, and the numbers of passed and failed tests and steps.
+
+    `first`: whether each test of the step passes. `alone`: whether a repeated test passes. `again`:
+    whether the step can be repeated.
+    """
     tests = [runner.Test(f"t{index}", 0.1, passed, "words") for index, passed in enumerate(first)]
     repeat = (lambda job, test: [runner.Test(test.name, 0.1, alone, "again")]) if again else None
     run = Run([Step("real", lambda job: list(tests), repeat=repeat)], tmp_path)
@@ -30,6 +36,7 @@ def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = Tr
 
 @pytest.mark.parametrize(
     "first, alone, again, expected",
+    # `expected`: the numbers of passed tests, of failed tests, and of tests that passed only alone.
     [
         ([True, True], False, True, (2, 0, 0)),
         ([True, False], True, True, (2, 0, 1)),
@@ -40,29 +47,41 @@ def run_once(tmp_path: Path, *, first: list[bool], alone: bool, again: bool = Tr
         ([False] * 6, True, True, (0, 6, 0)),
     ],
 )
-def test_only_a_few_failures_are_repeated_and_excused_if_they_pass_alone(tmp_path, capsys, first, alone, again, expected):
+def test_only_a_few_failures_are_repeated_and_excused_if_they_pass_alone(
+    tmp_path, capsys, first, alone, again, expected
+):
     run, good, bad = run_once(tmp_path, first=first, alone=alone, again=again)
     assert (good, bad, len(run.passed_alone)) == expected
     output = capsys.readouterr().out
-    assert ("PASSED ALONE, failed among the others: real  t1" in output) == bool(run.passed_alone), output
+    assert ("PASSED ALONE, failed among the others: real  t1" in output) == bool(
+        run.passed_alone
+    ), output
 
 
 def test_file_with_two_failed_tests_is_repeated_once(tmp_path):
-    tests = [runner.Test(name, 0.1, False, "words") for name in ("a.spec.ts::one", "a.spec.ts::two", "b.spec.ts::one")]
+    tests = [
+        runner.Test(name, 0.1, False, "words")
+        for name in ("a.spec.ts::one", "a.spec.ts::two", "b.spec.ts::one")
+    ]
     repeated = []
 
     def repeat(job, test):
         file = runner.file_of(test)
         repeated.append(file)
-        return [runner.Test(it.name, 0.1, it.name != "b.spec.ts::one", "again") for it in tests if runner.file_of(it) == file]
+        of_file = [each.name for each in tests if runner.file_of(each) == file]
+        return [runner.Test(name, 0.1, name != "b.spec.ts::one", "again") for name in of_file]
 
-    run = Run([Step("browser", lambda job: list(tests), repeat=repeat, repeated=runner.file_of)], tmp_path)
+    run = Run(
+        [Step("browser", lambda job: list(tests), repeat=repeat, repeated=runner.file_of)], tmp_path
+    )
     run.execute()
     run.repeat_failures_alone()
     assert repeated == ["a.spec.ts", "b.spec.ts"]
     assert [test.name for _, test in run.passed_alone] == ["a.spec.ts::one", "a.spec.ts::two"]
     assert [(test.name, test.passed, test.output) for test in run.jobs["browser"].tests] == [
-        ("a.spec.ts::one", True, "again"), ("a.spec.ts::two", True, "again"), ("b.spec.ts::one", False, "words"),
+        ("a.spec.ts::one", True, "again"),
+        ("a.spec.ts::two", True, "again"),
+        ("b.spec.ts::one", False, "words"),
     ]
 
 

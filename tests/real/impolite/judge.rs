@@ -46,7 +46,7 @@ pub(super) struct Figures {
     /// Time from the start of the fault until `/readyz` named the cause.
     unready_after: Option<Duration>,
     /// Time from the end of the fault until everything was stored and acknowledged, and milepost
-    /// ready.
+    /// was ready.
     recovered_after: Option<Duration>,
     /// Failed inserts by kind.
     errors: BTreeMap<String, u64>,
@@ -95,8 +95,9 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Headings of the columns of a printed [`Figures`].
-pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | logged after | unready after | back after | errors | verdict";
+/// Headings of the printed table: the case, then the figures as [`Figures`] formats them.
+pub(super) const COLUMNS: &str = "case | sent | acked, not stored | lost | peak RSS | log | logged \
+                                  after | unready after | back after | errors | verdict";
 
 /// The processes of a case: milepost between a broker and the scripted server, and the engines
 /// behind that server.
@@ -272,9 +273,9 @@ impl Stage {
 
     /// Returns how many messages were stored and not acknowledged during the fault. `before` has
     /// the numbers of stored and of acknowledged messages before the fault. For a fault that leaves
-    /// no unacknowledged messages, waits for acknowledgements that are still on their way. For one
-    /// that leaves some, counts from the start of the case: on a busy machine, `before` may already
-    /// include rows that were stored under the fault.
+    /// no unacknowledged messages, waits for acknowledgements that are still on their way. For a
+    /// fault that leaves some, counts from the start of the case: on a busy machine, `before` may
+    /// already include rows that were stored under the fault.
     fn stored_unacked(&self, before: (u64, u64)) -> Result<u64> {
         let (stored, acks) = if self.leaves_unacked() { (0, 0) } else { before };
         let unacked = || -> Result<u64> {
@@ -443,8 +444,9 @@ impl Stage {
         if self.second.is_some() {
             return Ok(0); // each engine has only some of a driver's fixes
         }
-        let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS ts FROM {db}.fixes GROUP BY driver_id) AS fixes \
-                   LEFT JOIN {db}.last_positions AS last ON last.driver_id = fixes.driver_id WHERE last.ts != fixes.ts";
+        let sql = "SELECT count() FROM (SELECT driver_id, max(ts) AS ts FROM {db}.fixes \
+                   GROUP BY driver_id) AS fixes LEFT JOIN {db}.last_positions AS last ON \
+                   last.driver_id = fixes.driver_id WHERE last.ts != fixes.ts";
         self.query(sql)?.trim().parse().context("not a count")
     }
 }
