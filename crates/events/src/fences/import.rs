@@ -92,7 +92,7 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
                 && *rules == fence.rules
         })
     };
-    let all = read.fences.len();
+    let in_file = read.fences.len();
     let to_write: Vec<Fence> = read.fences.into_iter().filter(|fence| !is_same(fence)).collect();
     let changed = to_write.iter().filter(|fence| stored_as(fence).is_some()).count();
     let imported = Imported {
@@ -101,7 +101,7 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
         invalid_features: read.invalid_features,
         new: to_write.len() - changed,
         changed,
-        unchanged: all - to_write.len(),
+        unchanged: in_file - to_write.len(),
     };
     if !to_write.is_empty() && !args.dry_run && !imported.is_refused() {
         let insert = fences::insert(&to_write, &config.clickhouse.database);

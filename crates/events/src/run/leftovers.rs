@@ -3,7 +3,7 @@
 //!
 //! Guarantee: each of them that was written within two days is resumed, or counted as dropped and
 //! logged. Exceptions: the count fails, which is logged; for MQTT, the event became known before
-//! the broker accepted its first one, perhaps because `events.topic` was not set then.
+//! the broker accepted a first event, perhaps because `events.topic` was not set then.
 
 use std::collections::BTreeMap;
 
@@ -46,6 +46,7 @@ impl Leftovers {
             let known = (since, known_at);
             leftovers.unpublished = store.unpublished_without_state_in(known).await?;
             leftovers.mqtt = counted(Channel::Mqtt, store.unpublished_in(known).await);
+            // The count includes the events that are published after all.
             for delivered in &leftovers.unpublished {
                 if let Some(events) = leftovers.mqtt.get_mut(delivered.event.kind.name()) {
                     *events = events.saturating_sub(1);
@@ -137,7 +138,7 @@ mod tests {
 
     /// The count may need more memory than the server allows.
     #[tokio::test]
-    async fn count_that_fails_prevents_no_start() {
+    async fn failed_count_does_not_prevent_the_start() {
         let config = Config::parse("clickhouse.url = 'http://127.0.0.1:1'").unwrap();
         let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
         let leftovers = Leftovers::read(&EventStore(&clickhouse), 0, (false, true)).await;

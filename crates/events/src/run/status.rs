@@ -68,6 +68,7 @@ impl Status {
         }
     }
 
+    /// Answers `/metrics`, `/livez` and `/readyz`; 404 for other paths.
     pub(crate) fn respond(&self, path: &str) -> Response<Full<Bytes>> {
         let (status, text) = match path {
             "/metrics" => (StatusCode::OK, text(&self.registry)),

@@ -28,11 +28,12 @@ use milepost_tls::Tls;
 const RETRY_TIME_MAX: Duration = Duration::from_secs(900);
 /// Maximum number of concurrent posts.
 const POSTS_MAX: usize = 8;
-/// Maximum number of these that may be posts of events that are not [`Prospect::Sound`].
+/// Maximum number of concurrent posts of events that are not [`Prospect::Sound`].
 const SUSPECT_POSTS_MAX: usize = 4;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum length of the body of a response that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum pause that `Retry-After` causes. Shorter than [`RETRY_TIME_MAX`], which begins with an
 /// event's first post, so that every event is posted again before it is dropped.
@@ -64,6 +65,7 @@ impl Posts {
         self.lanes.push(driver_id, rule, event, now)
     }
 
+    /// Returns whether another event of this prospect may be posted now.
     fn has_slot(&self, prospect: Prospect) -> bool {
         let is_free = self.sound + self.suspect < POSTS_MAX;
         match prospect {
@@ -75,6 +77,7 @@ impl Posts {
         }
     }
 
+    /// Returns the count of posts in flight to which this prospect belongs.
     fn in_flight(&mut self, prospect: Prospect) -> &mut usize {
         match prospect {
             Prospect::Sound => &mut self.sound,
@@ -221,7 +224,7 @@ enum Failure {
 /// A pause that the webhook asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pause {
-    /// At most [`RETRY_AFTER_MAX`]; 0: a 429 did not state it.
+    /// At most [`RETRY_AFTER_MAX`]; 0 for a 429 without a valid `Retry-After`.
     time: Duration,
     /// The answer was 429.
     is_rate_limit: bool,
@@ -371,8 +374,8 @@ mod tests {
                         };
                         match respond(&id, attempt) {
                             Some(head) => {
-                                let rest = "Content-Length: 0\r\nConnection: close\r\n\r\n";
-                                let answer = format!("HTTP/1.1 {head}\r\n{rest}");
+                                let tail = "Content-Length: 0\r\nConnection: close\r\n\r\n";
+                                let answer = format!("HTTP/1.1 {head}\r\n{tail}");
                                 stream.write_all(answer.as_bytes()).await.unwrap();
                             }
                             None => tokio::time::sleep(Duration::from_secs(60)).await,
@@ -426,6 +429,7 @@ mod tests {
             hook.send(event("hung", "gate", ts)).await;
             hook.send(event(&format!("d{ts}"), "bad", ts)).await;
         }
+        // Wait a second, in which posts fail.
         assert!(!hook.accepts("none", Duration::from_secs(1)).await);
         for n in 0..50 {
             hook.send(event(&format!("e{n}"), "depot", 1)).await;
@@ -577,8 +581,8 @@ mod tests {
                     posts.lanes.succeed(&post, now);
                     continue;
                 }
-                let rest = Duration::from_secs(60 - since.as_secs() % 60);
-                let time = if has_retry_after { rest } else { Duration::ZERO };
+                let until_next_minute = Duration::from_secs(60 - since.as_secs() % 60);
+                let time = if has_retry_after { until_next_minute } else { Duration::ZERO };
                 let pause = Some(Pause { time, is_rate_limit: true });
                 posts.fail(post, pause, now);
             }

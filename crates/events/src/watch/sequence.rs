@@ -93,16 +93,17 @@ impl Sequence {
 
     /// Removes the number from the gaps. Returns whether it was missing.
     fn fill(&mut self, seq: u32) -> bool {
-        let at = self.gaps.partition_point(|(_, last)| *last < seq);
-        let Some((first, last)) = self.gaps.get(at).copied().filter(|(first, _)| *first <= seq)
+        let index = self.gaps.partition_point(|(_, last)| *last < seq);
+        let Some((first, last)) = self.gaps.get(index).copied().filter(|(first, _)| *first <= seq)
         else {
             return false;
         };
-        let rest = [(first, seq.wrapping_sub(1)), (seq.wrapping_add(1), last)];
+        let parts = [(first, seq.wrapping_sub(1)), (seq.wrapping_add(1), last)];
         let is_nonempty = [first < seq, seq < last];
         self.gaps.splice(
-            at..=at,
-            rest.into_iter()
+            index..=index,
+            parts
+                .into_iter()
                 .zip(is_nonempty)
                 .filter_map(|(gap, is_nonempty)| is_nonempty.then_some(gap)),
         );

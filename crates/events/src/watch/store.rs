@@ -19,7 +19,8 @@ use milepost_decode::row_binary::{EVENTS, put_text};
 type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
 /// First and last time, in milliseconds, at which events became known.
 type Known = (i64, i64);
-/// Times in milliseconds.
+
+/// A row of `events`. Times are in milliseconds since 1970.
 #[derive(Row, Deserialize)]
 struct EventRow {
     driver_id: String,
@@ -63,12 +64,14 @@ impl DeliveredEvent {
     }
 }
 
+/// Columns of a [`FixRow`].
 const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
 /// Maximum number of fixes in one answer, which is held in memory.
 pub(crate) const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
-/// server's clock were inserted before it was set back. No span without an end includes them, which
-/// are all spans of the first poll; the spans before a step of the clock (`watch::reader`) may.
+/// server's clock were inserted before it was set back. Spans without an end leave such rows out;
+/// all spans of the first poll have no end. Spans before a step of the clock (`watch::reader`) may
+/// include them.
 const AHEAD_S_MAX: i64 = STEP_MS / 1_000;
 /// Maximum number of events without a state that a start reads to publish them: half of a channel's
 /// queue, so that newer events find room in it.
@@ -159,7 +162,7 @@ impl EventStore<'_> {
     }
 
     /// Returns the time of the first event that the broker accepted; 0 if that was more than two
-    /// days ago; `None` if it has accepted none. Knows only the newest states and the events of the
+    /// days ago; `None` if it has accepted none. Reads only the newest states and the events of the
     /// last two days, because the history of `events` grows for ever.
     pub(crate) async fn first_published_at(&self) -> Result<Option<i64>, Error> {
         let sql = format!(
