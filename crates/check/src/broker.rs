@@ -24,8 +24,9 @@ use milepost_tls::{Address, Server};
 
 /// Topic on which Mosquitto retains the number of messages that it dropped at full queues.
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
-/// Reason codes of a PUBACK (MQTT 5, 3.4.2.1). From 0x80 on, the broker refused the message.
+/// Reason code of a PUBACK: the client may not publish to this topic (MQTT 5, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
+/// Lowest reason code of a PUBACK with which the broker refuses the message.
 const ERROR_REASON_MIN: u8 = 0x80;
 
 /// Checks whether each node answers. Checks the first node that answers in detail, until a step
@@ -97,6 +98,7 @@ fn report_connect_error(
     }
 }
 
+/// Reports whether the connection is encrypted, and how the client logs in.
 fn transport(
     report: &mut Report,
     config: &Config,
@@ -105,9 +107,9 @@ fn transport(
     let mqtt = &config.mqtt;
     let advice = "use mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
     report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &node.host, advice);
-    let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
-    if login.is_some() || certificate {
-        let how = if certificate { "with a certificate" } else { "with a password" };
+    let has_certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
+    if login.is_some() || has_certificate {
+        let how = if has_certificate { "with a certificate" } else { "with a password" };
         report.ok(
             "broker login",
             format!(
@@ -126,19 +128,20 @@ fn transport(
     }
 }
 
+/// Checks the window, the packet size and the session expiry of the CONNACK.
 fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     window(report, config, connack, nodes);
     let mqtt = &config.mqtt;
-    let ours = mqtt.max_packet_bytes;
+    let own_max = mqtt.max_packet_bytes;
     match connack.packet_bytes_max {
-        Some(theirs) if theirs <= ours => report.ok("packet size", format!("the broker accepts {theirs} bytes, milepost {ours}")),
-        theirs => report.warning(
+        Some(broker_max) if broker_max <= own_max => report.ok("packet size", format!("the broker accepts {broker_max} bytes, milepost {own_max}")),
+        broker_max => report.warning(
             "packet size",
             format!(
-                "the broker accepts {}, milepost {ours}: the broker drops packets that milepost does not accept",
-                theirs.map_or("any size".to_owned(), |bytes| format!("{bytes} bytes"))
+                "the broker accepts {}, milepost {own_max}: the broker drops packets that milepost does not accept",
+                broker_max.map_or("any size".to_owned(), |bytes| format!("{bytes} bytes"))
             ),
-            format!("EMQX: mqtt.max_packet_size = {ours}B; Mosquitto: max_packet_size {ours}; or raise mqtt.max_packet_bytes here"),
+            format!("EMQX: mqtt.max_packet_size = {own_max}B; Mosquitto: max_packet_size {own_max}; or raise mqtt.max_packet_bytes here"),
         ),
     }
 
@@ -159,17 +162,17 @@ const RATE_MIN: usize = 1_000;
 /// Checks the throughput that the windows of all sessions allow.
 fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     let mqtt = &config.mqtt;
-    let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
-    let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
-    // One batch for each insert in flight, and the open batch.
+    let broker_max = connack.receive_maximum.unwrap_or(u16::MAX);
+    let session_window = usize::from(broker_max.min(mqtt.receive_maximum)).max(1);
+    // One batch for session_window insert in flight, and the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
-        Connections::Auto => Connections::auto(wanted.div_ceil(each).max(nodes)),
+        Connections::Auto => Connections::auto(wanted.div_ceil(session_window).max(nodes)),
         Connections::Fixed(number) => number,
     };
-    let window = each * sessions;
+    let window = session_window * sessions;
     let found = format!(
-        "{window} messages in flight ({sessions} sessions of {each}), for batches of {}",
+        "{window} messages in flight ({sessions} sessions of {session_window}), for batches of {}",
         config.batch.rows_max
     );
     if window >= wanted {
@@ -181,12 +184,15 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
          {wanted} in flight keep {} inserts busy",
         config.clickhouse.inserts_in_flight
     );
-    let advice = if theirs < mqtt.receive_maximum {
+    let advice = if broker_max < mqtt.receive_maximum {
         "the broker allows no more: in EMQX set mqtt.max_inflight = 32000 (in the zone of milepost's listener), in Mosquitto \
          max_inflight_messages 32000; also raise the queue: mqtt.max_mqueue_len, max_queued_messages"
             .to_owned()
     } else {
-        format!("set mqtt.connections = \"auto\", or to {} (64 at most)", wanted.div_ceil(each))
+        format!(
+            "set mqtt.connections = \"auto\", or to {} (64 at most)",
+            wanted.div_ceil(session_window)
+        )
     };
     if rate < RATE_MIN {
         report.error("window", found, advice)
@@ -327,7 +333,7 @@ async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
     }
 }
 
-/// Publishes a message and waits for it.
+/// Publishes a message to the probe topic and waits for its acknowledgement and its delivery.
 async fn message(
     report: &mut Report,
     target: BrokerTarget<'_>,
@@ -356,7 +362,7 @@ async fn message(
     let began = Instant::now();
     probe.send(&bytes).await?;
     let (mut acked, mut received_after) = (None, None);
-    let both = probe.wait_for(ANSWER_TIMEOUT, |packet| {
+    let answers = probe.wait_for(ANSWER_TIMEOUT, |packet| {
         if let Packet::Acked(reason) = packet {
             acked = Some(reason);
         } else if let Packet::Published(publish) = packet
@@ -364,10 +370,10 @@ async fn message(
         {
             received_after = Some(began.elapsed());
         }
-        let refused = acked.is_some_and(|reason| reason >= ERROR_REASON_MIN);
-        (refused || acked.is_some() && received_after.is_some()).then_some(())
+        let is_refused = acked.is_some_and(|reason| reason >= ERROR_REASON_MIN);
+        (is_refused || acked.is_some() && received_after.is_some()).then_some(())
     });
-    match both.await {
+    match answers.await {
         Ok(()) | Err(ClientError::Unanswered) => {}
         Err(error) => return Err(error),
     }

@@ -27,13 +27,14 @@ const LOCAL_STRATEGY: &str = "EMQX: set mqtt.shared_subscription_strategy = loca
 /// Skips nodes that do not answer: the sessions report them.
 pub(super) async fn compare_nodes(report: &mut Report, mqtt: &Mqtt) {
     let Ok(login) = client::login(mqtt) else { return };
-    let ours = nodes::resolve(&mqtt.nodes, &[]).await;
-    for node in &ours {
+    let configured = nodes::resolve(&mqtt.nodes, &[]).await;
+    for node in &configured {
         let target = BrokerTarget { mqtt, node, login: login.as_ref() };
         let Ok(names) = node_names(target).await else { continue };
-        let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
-        if let Some(names) = names.filter(|names| names.len() > ours.len()) {
-            report_missing_nodes(report, &names, ("mqtt.url has", ours.len()));
+        let is_cluster =
+            configured.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
+        if let Some(names) = names.filter(|names| names.len() > configured.len()) {
+            report_missing_nodes(report, &names, ("mqtt.url has", configured.len()));
         }
         if is_cluster {
             report.ok("strategy", format!("the broker is a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL_STRATEGY}"));
@@ -146,11 +147,11 @@ async fn count_received(
     for (probe, count) in
         [(&mut client_here, &mut received_here), (&mut client_there, &mut received_there)]
     {
-        let rest = probe.wait_for(RETAINED_TIMEOUT, |packet| {
+        let remaining = probe.wait_for(RETAINED_TIMEOUT, |packet| {
             *count += usize::from(matches!(packet, Packet::Published(_)));
             (*count >= MESSAGES).then_some(())
         });
-        match rest.await {
+        match remaining.await {
             Ok(()) | Err(ClientError::Unanswered) => {}
             Err(error) => return Err(error),
         }

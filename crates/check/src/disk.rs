@@ -17,6 +17,7 @@ const RAMFS: u32 = 0x8584_58F6;
 /// The writable layer of a container.
 const OVERLAYFS: u32 = 0x794C_7630;
 
+/// Checks the directory of the spool, if one is configured.
 pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     let Some(spool) = spool else {
         return report.ok(

@@ -16,6 +16,7 @@ const PARTS_A_SECOND_MAX: u64 = 8;
 /// cost of a row.
 const ROWS_MIN: u64 = 1_000;
 
+/// Counts the recent parts of `positions`, and reports the rate and the size of inserts.
 pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = format!(
         "SELECT count(), sum(rows) FROM system.parts WHERE database = '{}' AND table = 'positions' \

@@ -15,9 +15,9 @@ use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
 
-/// Oldest version that supports everything that milepost's tables and inserts use. An earlier one
-/// may not know the setting `merge_selector_base` (`sql/307_merges.sql`), and `milepost migrate`
-/// then fails.
+/// Oldest version that supports everything that milepost's tables and inserts use. An earlier
+/// version may not know the setting `merge_selector_base` (`sql/307_merges.sql`), and `milepost
+/// migrate` then fails.
 const VERSION_MIN: (u32, u32) = (24, 12);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
@@ -107,20 +107,19 @@ fn version(report: &mut Report, text: &str) {
             "check which server answers at clickhouse.url",
         );
     };
-    let (min, tested) = (VERSION_MIN, VERSION_TESTED);
-    if (major, minor) < min {
+    let (tested_major, tested_minor) = VERSION_TESTED;
+    if (major, minor) < VERSION_MIN {
         report.error(
             "version",
             text,
-            format!("update ClickHouse to {}.{} or later", tested.0, tested.1),
+            format!("update ClickHouse to {tested_major}.{tested_minor} or later"),
         );
-    } else if (major, minor) < tested {
+    } else if (major, minor) < VERSION_TESTED {
         report.warning(
             "version",
             text,
             format!(
-                "milepost is tested with {}.{} and later: update ClickHouse",
-                tested.0, tested.1
+                "milepost is tested with {tested_major}.{tested_minor} and later: update ClickHouse"
             ),
         );
     } else {
@@ -154,6 +153,7 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
     }
 }
 
+/// Checks that this user may insert, and read the migrations and the erased drivers.
 async fn grants(
     report: &mut Report,
     config: &Config,
@@ -229,6 +229,8 @@ async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
     }
 }
 
+/// Checks that the tables exist with their columns. Then checks their durability, shards and
+/// replicas.
 async fn tables(
     report: &mut Report,
     config: &Config,
@@ -241,11 +243,11 @@ async fn tables(
         "SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'"
     );
     let existing: Vec<[String; 3]> = clickhouse.query_rows("reading system.tables", &sql).await?;
-    let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
+    let receives_inserts = |name: &str| TABLES.iter().any(|table| table.name == name);
     let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
     let expected = clickhouse.tables();
     let missing: Vec<&str> = (expected.iter().map(String::as_str))
-        .filter(|name| !exists(name) && (sees_all || is_inserted(name)))
+        .filter(|name| !exists(name) && (sees_all || receives_inserts(name)))
         .collect();
     let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
@@ -356,9 +358,9 @@ fn durability(
     // Statements that the operator must run, and settings whose value this user may not read.
     let (mut to_deduplicate, mut to_sync) = (Vec::new(), Vec::new());
     let mut unreadable = BTreeSet::new();
-    for [name, engine, full] in tables {
+    for [name, engine, engine_full] in tables {
         let mut is_below = |setting_name: &'static str, min: u64| {
-            let value = setting(full, setting_name, defaults);
+            let value = setting(engine_full, setting_name, defaults);
             if value.is_none() {
                 unreadable.insert(setting_name);
             }
@@ -374,6 +376,7 @@ fn durability(
             to_deduplicate
                 .push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
+        // Look at both settings, so that each unreadable one is reported.
         let lacks_fsync = !replicated
             && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))
                 != [false; 2];

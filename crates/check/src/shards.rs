@@ -97,16 +97,17 @@ fn compare_tables(
     tables: &[[String; 3]],
     hosts: &[Host],
 ) -> bool {
-    let sharded = tables.iter().find(|[name, ..]| name == SHARDED_POSITIONS).map(|[.., full]| full);
+    let sharded_engine =
+        tables.iter().find(|[name, ..]| name == SHARDED_POSITIONS).map(|[.., full]| full);
     let shards =
         hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
-    let Some(engine) = sharded.filter(|_| config.shards) else {
+    let Some(engine) = sharded_engine.filter(|_| config.shards) else {
         if config.shards {
             let found = format!(
                 "{SHARDED_POSITIONS} is missing: these tables were created without clickhouse.shards"
             );
             report.error(SUBJECT, found, NEW_DATABASE_ADVICE);
-        } else if sharded.is_some() {
+        } else if sharded_engine.is_some() {
             let found =
                 format!("{SHARDED_POSITIONS} exists, but inserts go to one shard's own table");
             report.error(SUBJECT, found, "set clickhouse.shards = true");
@@ -168,11 +169,14 @@ fn report_views(report: &mut Report, names: &[String]) {
 /// Compares the hosts' macros with the cluster. `rows`: number of the replica, its host name, and
 /// its macro `{shard}`.
 fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
-    let shard =
-        |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
-    for a in rows {
-        for b in rows {
-            let contradiction = match (shard(a) == shard(b), a[2] == b[2]) {
+    let shard = |number: &str| {
+        let index = number.parse::<usize>().ok()?.checked_sub(1)?;
+        Some(&hosts.get(index)?.shard)
+    };
+    for [number, host, shard_macro] in rows {
+        for [other_number, other_host, other_macro] in rows {
+            let is_one_shard = shard(number) == shard(other_number);
+            let contradiction = match (is_one_shard, shard_macro == other_macro) {
                 (true, false) => {
                     "are one shard but do not replicate each other: their macros {shard} differ"
                 }
@@ -181,7 +185,8 @@ fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
                 }
                 (true, true) | (false, false) => continue,
             };
-            let found = format!("{} ({}) and {} ({}) {contradiction}", a[1], a[2], b[1], b[2]);
+            let found =
+                format!("{host} ({shard_macro}) and {other_host} ({other_macro}) {contradiction}");
             return report.error(
                 SUBJECT,
                 found,

@@ -74,8 +74,8 @@ fn fix(driver: u8, ts: i64, lng: f64) -> Fix {
     }
 }
 
-/// Returns drives of three drivers. Each step has a driver, seconds since the step before, metres to the
-/// east, speed and accuracy.
+/// Returns drives of three drivers. Each step has a driver, seconds since the step before, metres
+/// to the east, speed and accuracy.
 fn drives() -> impl Strategy<Value = Vec<Fix>> {
     drives_from(0.05, 1.0)
 }

@@ -29,6 +29,7 @@ use milepost_observe::now;
 /// insert waits for minutes.
 const INTERRUPTED: &str =
     "the replay was interrupted before the last reject: run it again, which stores no fix twice";
+/// Interval between log lines about the progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// Counts of the replayed rejects, by result.

@@ -43,8 +43,8 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
 }
 
 /// Returns the corners of a ring, each once. Consecutive equal points are one corner. Fails if the
-/// ring has fewer than four points or three corners, a point outside of the valid degrees, or a side
-/// across the antimeridian.
+/// ring has fewer than four points or three corners, a point outside of the valid degrees, or a
+/// side across the antimeridian.
 fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     if ring.len() < 4 {
         return Err(format!(
@@ -101,7 +101,8 @@ fn covers_whole_width(ring: &[Point]) -> bool {
     along(-180.0) && along(180.0)
 }
 
-/// A side of a ring: the index of the ring, the index of the side in the ring, and the ends of the side.
+/// A side of a ring: the index of the ring, the index of the side in the ring, and the ends of the
+/// side.
 struct Side {
     ring: usize,
     index: usize,
@@ -162,7 +163,8 @@ fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
             let distance = first.index.abs_diff(second.index);
             let fault = match meets {
                 Meet::Apart => continue,
-                Meet::Touch if distance == 1 || distance == last_index => continue, // neighbours share a corner
+                // Neighbours share a corner.
+                Meet::Touch if distance == 1 || distance == last_index => continue,
                 Meet::Touch => "touches itself",
                 Meet::Cross => "crosses itself",
                 Meet::Along => "runs back along itself",

@@ -77,8 +77,8 @@ impl Hours {
     }
 }
 
-/// Parses one rule: the part of the opening hours between two semicolons. Returns `None` if
-/// it is invalid.
+/// Parses one rule: the part of the opening hours between two semicolons. Returns `None` if it is
+/// invalid.
 fn parse_rule(rule: &str) -> Option<Vec<Span>> {
     let mut spans = Vec::new();
     // `collected`: days whose times have yet to follow, such as "Mo" in "Mo,We 06:00-18:00".
@@ -120,8 +120,8 @@ fn parse_days(text: &str) -> Option<[bool; 7]> {
     Some(std::array::from_fn(|day| (day + 7 - first) % 7 <= (last + 7 - first) % 7))
 }
 
-/// Parses a time of day from `00:00` to `24:00`. Returns the minute of the day;
-/// `None` if the text is invalid.
+/// Parses a time of day from `00:00` to `24:00`. Returns the minute of the day; `None` if the text
+/// is invalid.
 fn minute(text: &str) -> Option<u16> {
     let (hour, minute) = text.split_once(':')?;
     let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());

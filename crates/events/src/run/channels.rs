@@ -66,8 +66,8 @@ impl ChannelQueue {
         }
     }
 
-    /// Keeps the newest order of a topic beside the full queue. Returns the older one.
-    /// Ignores an order that only repeats it.
+    /// Keeps the newest order of a topic beside the full queue. Returns the older one. Ignores an
+    /// order that only repeats it.
     fn keep_beside(&mut self, topic: String, order: Order) -> Option<Order> {
         if self.overflow.get(&topic).is_some_and(|older| order.repeats(older)) {
             return None;
@@ -151,7 +151,8 @@ impl Channels {
     }
 
     /// Enqueues events, oldest first. States can wait beside the queue of MQTT, and other events
-    /// cannot: so this queue gets the other events first. If it lacks room, it gets the newest ones.
+    /// cannot: so this queue gets the other events first. If it lacks room, it gets the newest
+    /// ones.
     fn push_resumed(&mut self, mut orders: Vec<(Channel, Event)>) {
         let has_state = |event: &Event| event.kind.changes_state();
         orders.sort_by_key(|(channel, event)| *channel == Channel::Mqtt && has_state(event));
@@ -270,10 +271,10 @@ impl Channels {
     }
 
     /// Has the rows of waiting events written again if the events became known before
-    /// `known_before`. The next process resumes them from `recent_events`, which keeps a row for two
-    /// days. Leaves out states that wait for MQTT alone, because `event_states` keeps the newest.
-    /// Also leaves out events whose fix is older than `kept_since`, because their rows in `events`
-    /// have expired. Times are in milliseconds since 1970.
+    /// `known_before`. The next process resumes them from `recent_events`, which keeps a row for
+    /// two days. Leaves out states that wait for MQTT alone, because `event_states` keeps the
+    /// newest. Also leaves out events whose fix is older than `kept_since`, because their rows in
+    /// `events` have expired. Times are in milliseconds since 1970.
     pub(super) fn renew_waiting(&mut self, known_before: i64, kept_since: i64) {
         let is_renewed = |undelivered: &&Undelivered| {
             let Undelivered { delivery: DeliveredEvent { event, .. }, pending } = undelivered;

@@ -251,8 +251,8 @@ impl Outage {
         }
     }
 
-    /// Records that the channel is connected, or has accepted an event. `has_failed`: an event
-    /// that failed before still waits, so the outage continues.
+    /// Records that the channel is connected, or has accepted an event. `has_failed`: an event that
+    /// failed before still waits, so the outage continues.
     pub(super) fn succeed(&mut self, has_failed: bool) {
         self.retry_after = RETRY_PAUSE_MIN;
         if has_failed {

@@ -59,7 +59,8 @@ struct Lane<T> {
     waiting: VecDeque<Waiting<T>>,
     /// Number of waiting deliveries that may be dropped.
     droppable: usize,
-    /// Prospect and time for which the lane is scheduled; `None` while its first delivery is in flight.
+    /// Prospect and time for which the lane is scheduled; `None` while its first delivery is in
+    /// flight.
     due: Option<(Prospect, DueAt)>,
 }
 
@@ -234,9 +235,8 @@ impl<T> Lanes<T> {
     /// Removes the waiting deliveries of the driver for which `is_older` returns true. If it
     /// removes any, the new delivery waits behind all others of the driver, and inherits the
     /// failures of the oldest removed one. Otherwise a receiver that refuses both would get more
-    /// attempts.
-    /// `is_kept`: the new delivery is never dropped. Returns the removed deliveries; if there is
-    /// none, returns `item` as an error.
+    /// attempts. `is_kept`: the new delivery is never dropped. Returns the removed deliveries; if
+    /// there is none, returns `item` as an error.
     pub(super) fn replace(
         &mut self,
         (driver_id, rule): (&str, Rule),
@@ -357,9 +357,9 @@ impl<T> Lanes<T> {
         Some(self.failing.entry(rule.clone()).or_default())
     }
 
-    /// Delays the deliveries of a rule whose rate the receiver limits: for `time`, or, if
-    /// that is longer, for a pause that doubles until one of them is accepted. Returns when the
-    /// failed delivery may be tried again: before the others of its rule, or after them if none was
+    /// Delays the deliveries of a rule whose rate the receiver limits: for `time`, or, if that is
+    /// longer, for a pause that doubles until one of them is accepted. Returns when the failed
+    /// delivery may be tried again: before the others of its rule, or after them if none was
     /// accepted since the previous limit, because the limit may then concern its driver alone.
     pub(super) fn limit(&mut self, failed: &Waiting<T>, now: Instant, time: Duration) -> Instant {
         let Some(limit) = self.mark_failing(&failed.rule) else { return now + time };
@@ -671,7 +671,8 @@ mod tests {
         );
     }
 
-    /// The time of an eviction must not grow with the number of lanes that have no delivery to drop.
+    /// The time of an eviction must not grow with the number of lanes that have no delivery to
+    /// drop.
     #[test]
     fn evictable_lanes_are_those_with_a_delivery_that_may_be_dropped() {
         let (mut now, mut lanes, mut random) = (Instant::now(), Lanes::default(), 1_u64);

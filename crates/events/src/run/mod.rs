@@ -299,8 +299,8 @@ impl Events {
         let channels = (self.config.events.topic.is_some(), self.config.webhook.is_some());
         let mut leftovers =
             Leftovers::read(&EventStore(&self.clickhouse), now - REPLAY_MS, channels).await?;
-        // The channels must know the erased drivers before they get the first event, because a crash
-        // may have come before the rows of a driver were removed.
+        // The channels must know the erased drivers before they get the first event, because a
+        // crash may have come before the rows of a driver were removed.
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));

@@ -31,8 +31,8 @@ const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 /// implementation specific error, quota exceeded.
 const LIMITS: [u8; 3] = [0x80, 0x83, QUOTA_EXCEEDED];
 const QUOTA_EXCEEDED: u8 = 0x97;
-/// Time after a pause of all messages for which the broker still counts as limiting the rate. Longer
-/// than a pause, so that the broker also counts as limiting the rate between two pauses.
+/// Time after a pause of all messages for which the broker still counts as limiting the rate.
+/// Longer than a pause, so that the broker also counts as limiting the rate between two pauses.
 const LIMIT_LASTS: Duration = Duration::from_secs(60);
 
 /// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
@@ -40,8 +40,8 @@ const LIMIT_LASTS: Duration = Duration::from_secs(60);
 ///
 /// If the broker does not accept an order, only the later orders of the same driver wait. If too
 /// many orders wait, further ones take the place of those that wait behind a refusal. While the
-/// broker limits the rate, or some waiting orders were not tried yet, further ones stay in the queue
-/// of the main task, which keeps the newest state of each topic.
+/// broker limits the rate, or some waiting orders were not tried yet, further ones stay in the
+/// queue of the main task, which keeps the newest state of each topic.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
@@ -141,7 +141,8 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status
                          events whose kind and fence failed last"
                     );
                 }
-                // The message is rarely the cause, so mark its rule as failing only if it failed before.
+                // The message is rarely the cause, so mark its rule as failing only if it failed
+                // before.
                 if next.has_failed {
                     lanes.retry(next, now, now);
                 } else {
@@ -167,8 +168,8 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// Returns whether to take a further order from the queue: no sound order is due, and there
-    /// is room. In full lanes, an order that the broker refused makes room, unless the broker limits
+    /// Returns whether to take a further order from the queue: no sound order is due, and there is
+    /// room. In full lanes, an order that the broker refused makes room, unless the broker limits
     /// the rate of all messages.
     fn can_pull(&self, pauses: &Pauses, now: Instant) -> bool {
         let has_room =
@@ -338,7 +339,8 @@ impl Presence {
 /// How an attempt to publish ended.
 enum Published {
     Done,
-    /// The driver is erased, and `why` is `None`; or the broker would refuse the same message again.
+    /// The driver is erased, and `why` is `None`; or the broker would refuse the same message
+    /// again.
     Dropped {
         is_connected: bool,
         why: Option<String>,
