@@ -11,7 +11,8 @@ use crate::store::{Error, Store};
 /// Maximum number of alerts in one response; the newest are returned.
 const ALERTS_MAX: usize = 200;
 
-/// An event. `driver_id`, `ts`, `seq`, `kind` and `fence` identify it.
+/// An event, identified by `driver_id`, `ts`, `seq`, `kind` and `fence`. Times are in milliseconds
+/// since 1970.
 #[derive(Debug, Clone, Row, Serialize, Deserialize)]
 pub struct Alert {
     driver_id: String,

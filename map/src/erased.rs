@@ -1,10 +1,10 @@
 //! Finds the erased drivers (`milepost erase`). The map stores no card and no acknowledgement of an
-//! erased driver. It does not check the column `drivers` of `fences`: `milepost erase` names such
-//! fences (docs/privacy.md).
+//! erased driver. The map does not check the column `drivers` of `fences`: `milepost erase` names
+//! the fences whose column has an erased driver (docs/privacy.md).
 //!
 //! The map reads the list just before each write. If a driver is erased between the read and the
-//! write, `milepost erase` still finds the row: it scans the tables for 40 s after it wrote the
-//! list.
+//! write, `milepost erase` still finds the row, because it scans the tables for 40 s after it wrote
+//! the list.
 
 use std::collections::HashSet;
 

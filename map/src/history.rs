@@ -137,8 +137,8 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         store.database()
     );
     let counted_ms = episodes.iter().map(|episode| episode.to).max();
-    let work = move || (simplified_points(&rows, metres), tail(&rows, counted_ms));
-    let points = tokio::task::spawn_blocking(work).await;
+    let compute = move || (simplified_points(&rows, metres), tail(&rows, counted_ms));
+    let points = tokio::task::spawn_blocking(compute).await;
     let (points, tail) = points.map_err(|_| Error::Unavailable("simplifying failed".to_owned()))?;
     Ok(Track {
         driver_id: driver.to_owned(),
@@ -156,6 +156,7 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
 /// every five minutes.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Tail {
+    /// Begin, in milliseconds since 1970.
     from: i64,
     metres: f64,
     moving_ms: i64,
@@ -170,21 +171,22 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let counted_ms = counted_ms.unwrap_or(rows[0].ms).max(rows[0].ms);
     let mut tail = Tail { from: counted_ms, metres: 0.0, moving_ms: 0 };
     for pair in rows.windows(2) {
-        let (a, b) = (&pair[0], &pair[1]);
-        let ms = b.ms - a.ms.max(counted_ms);
-        let leg_ms = b.ms - a.ms;
+        let (begin, end) = (&pair[0], &pair[1]);
+        let leg_ms = end.ms - begin.ms;
+        // The part of the leg that the episodes do not count.
+        let ms = end.ms - begin.ms.max(counted_ms);
         if leg_ms > GAP_MS || ms <= 0 {
             continue;
         }
-        let east = eastward(a.lng, b.lng) * a.lat.to_radians().cos();
-        let leg_m = (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE;
+        let east = eastward(begin.lng, end.lng) * begin.lat.to_radians().cos();
+        let leg_m = (end.lat - begin.lat).hypot(east) * METRES_PER_DEGREE;
         if leg_m > LEAP_M + LEAP_MPS * leg_ms as f64 / 1_000.0 {
             continue;
         }
         let metres = leg_m * ms as f64 / leg_ms as f64;
         // On a short leg, the device's own speed is more accurate than one computed from its
         // positions. At the end of a long leg, the device may just stand at a red light.
-        let speed = b.speed.filter(|_| leg_ms <= SPEED_VALID_MS).map(f64::from);
+        let speed = end.speed.filter(|_| leg_ms <= SPEED_VALID_MS).map(f64::from);
         if speed.unwrap_or(metres * 1_000.0 / ms as f64) >= MOVING_MPS {
             tail.metres += metres;
             tail.moving_ms += ms;
@@ -197,7 +199,7 @@ fn simplified_points(rows: &[TrackRow], metres: f64) -> Points {
     let places: Vec<Point> =
         rows.iter().map(|row| Point { ms: row.ms, lat: row.lat, lng: row.lng }).collect();
     let mut points = Points::default();
-    for row in simplify(&places, metres).into_iter().map(|at| &rows[at]) {
+    for row in simplify(&places, metres).into_iter().map(|index| &rows[index]) {
         points.ts.push(row.ms);
         points.lat.push(row.lat);
         points.lng.push(row.lng);
@@ -264,8 +266,10 @@ pub async fn cells(
 /// has a fix, after a row for each driver who was in the area when the span began.
 #[derive(Debug, Default, Serialize)]
 pub struct Past {
+    /// Start and end of the span, in milliseconds since 1970.
     from: i64,
     to: i64,
+    /// Length of a step, in milliseconds.
     step: i64,
     /// The replay has more rows than `PAST_MAX`; the rest is missing.
     truncated: bool,
@@ -295,8 +299,8 @@ struct PastRow {
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
-    // Before the span fixes outside the area are read, too: a driver whose last fix is outside has
-    // left. This hour makes the query of a short span several times as long.
+    // Of the time before the span, also read fixes outside the area: a driver whose last fix is
+    // outside has left. This hour makes the query of a short span several times as long.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
             argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
@@ -362,8 +366,9 @@ pub async fn visits(
     fence: &str,
     span: Span,
 ) -> Result<Vec<Visit>, Error> {
-    // The view reads twelve hours beyond `to`. If that is in the future, it has read the newest
-    // fixes. `last_positions` may have newer ones, which were inserted since the query began.
+    // The view reads fixes up to twelve hours after `to`. If that is in the future, the view has
+    // read the newest fix, and `last_positions` may have a fix that was inserted since. Otherwise,
+    // only `last_positions` has the newest fix.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered, toUnixTimestamp64Milli(visit.left_at) AS left_at,
             toBool(if(parseDateTime64BestEffort({{to:String}}, 3, 'UTC') + INTERVAL 12 HOUR > now64(3), visit.is_open, visit.left_at >= last.ts)) AS is_inside
@@ -490,6 +495,7 @@ fn in_area(lat: &str, lng: &str) -> String {
     )
 }
 
+/// Sets the parameters of [`in_area`].
 fn with_area(query: Query, bbox: Bbox) -> Query {
     let query = query.param("west", bbox.west).param("east", bbox.east);
     query.param("south", bbox.south).param("north", bbox.north)

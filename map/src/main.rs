@@ -27,6 +27,7 @@ use tracing::{error, info};
 
 use self::cli::{Arguments, Command};
 
+/// Any failure but bad usage.
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;

@@ -37,7 +37,7 @@ const TABLES: [(&str, &str); 4] = [
     ),
 ];
 
-/// The optional tables that a query has found missing, and when one last did.
+/// The optional tables that a query has found missing, each with the time of the last such query.
 #[derive(Debug, Default)]
 pub struct Optional {
     missing: Mutex<BTreeMap<&'static str, Instant>>,
@@ -71,14 +71,15 @@ impl Optional {
         let missing = self.missing(now);
         let tables = TABLES.iter().filter(|(table, _)| missing.contains(table));
         tables.fold(sql.to_owned(), |sql, (table, columns)| {
-            let none = format!("(SELECT {columns} WHERE 0) AS {table}");
+            let empty = format!("(SELECT {columns} WHERE 0) AS {table}");
             let name = format!("{{db}}.{table}");
             let mut parts = sql.split(&name);
             let first = parts.next().unwrap_or_default().to_owned();
             parts.fold(first, |before, after| match after.strip_prefix(" FINAL") {
-                Some(after) => before + &none + after,
+                Some(after) => before + &empty + after,
+                // A longer name is that of another table.
                 None if after.starts_with(is_word) => before + &name + after,
-                None => before + &none + after,
+                None => before + &empty + after,
             })
         })
     }
@@ -110,8 +111,9 @@ fn hint(tables: &[&str]) -> String {
 /// Returns the optional table that a message reports as missing. The message may quote the query
 /// afterwards, with the names of other tables.
 fn reported(database: &str, message: &str) -> Option<&'static str> {
-    let leads = ["identifier '", "Table "];
-    let starts = leads.into_iter().filter_map(|lead| message.find(lead).map(|at| at + lead.len()));
+    let prefixes = ["identifier '", "Table "];
+    let starts =
+        prefixes.into_iter().filter_map(|prefix| Some(message.find(prefix)? + prefix.len()));
     let name = message[starts.min()?..].split(|c: char| c == '\'' || c.is_whitespace()).next()?;
     let name = name.replace('`', "");
     let name = name.strip_prefix(database)?.strip_prefix('.')?;

@@ -34,11 +34,11 @@ pub struct Standing {
 struct Stay {
     /// Time of the last fix elsewhere; 0: there is none.
     away_ms: i64,
-    /// Time of the first fix after it.
+    /// Time of the first fix after `away_ms`.
     since_ms: i64,
 }
 
-/// The newest episode.
+/// The newest stored episode.
 #[derive(Row, Serialize, Deserialize)]
 struct Newest {
     is_stop: bool,

@@ -162,7 +162,8 @@ impl Store {
         );
         let stamps = self.fetch_all::<(u64, i64, i64)>(|| self.query(&sql)).await?;
         let stamp = stamps.into_iter().next().ok_or(ClientError::RowNotFound)?;
-        if stamp.0 > 0 {
+        let (count, _, _) = stamp;
+        if count > 0 {
             self.optional.require_drivers();
         }
         Ok(stamp)

@@ -24,18 +24,21 @@ use crate::store::{Error, Store};
 /// Maximum number of fences in one response.
 const FENCES_MAX: usize = 5_000;
 
+/// A row of `fences`. Times are in milliseconds since 1970.
 #[derive(Row, Serialize, Deserialize)]
 struct Stored {
     name: String,
     valid_from: i64,
     valid_until: i64,
+    /// A JSON array.
     polygons: String,
     /// A JSON object of the columns of rules.
     rules: String,
 }
 
 impl Stored {
-    /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
+    /// Converts the row to a version. Closes rings that SQL left open, because GeoJSON and the
+    /// map's editor need closed rings.
     ///
     /// # Errors
     /// The stored outline or rules cannot be read; the message names the fence. A partial fence is
@@ -55,10 +58,11 @@ impl Stored {
     }
 }
 
+/// Columns of [`Stored`] before `rules`.
 const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_from,
     toUnixTimestamp64Milli(fences.valid_until) AS valid_until,
     toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons, ";
-/// `toJSONString` writes NULL as null.
+/// Column `rules` of [`Stored`]. `toJSONString` writes NULL as null.
 const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
     'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32), silent_for_s Nullable(UInt32),
     hours Nullable(String), hours_zone Nullable(String), drivers Array(String))')) AS rules";
@@ -205,6 +209,7 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     Ok(Change { name, current_name, from_ms, until_ms, rewrites_past, outline, seen, properties })
 }
 
+/// Returns a time of the properties; `None`: not given.
 fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
     let given = &properties[key];
     if given.is_null() {
@@ -218,6 +223,7 @@ fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
     })
 }
 
+/// Reads and checks a geometry.
 async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     let feature =
         json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });

@@ -174,8 +174,10 @@ fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> R
     if next.until_ms <= next.from_ms {
         return Err("properties.valid_until: expected a time in the future".to_owned());
     }
-    let overlaps = |one: &Version, other: &Version| {
-        one.name == other.name && one.from_ms < other.until_ms && other.from_ms < one.until_ms
+    let overlaps = |first: &Version, second: &Version| {
+        first.name == second.name
+            && first.from_ms < second.until_ms
+            && second.from_ms < first.until_ms
     };
     let is_target = |row: &Version| {
         target.is_some_and(|target| target.name == row.name && target.from_ms == row.from_ms)

@@ -36,6 +36,8 @@ const COOKIE: &str = "milepost_link";
 /// why it gets no more data. Loading the page again removes the cookie.
 const COOKIE_OUTLIVES_LINK_S: i64 = 86_400;
 
+/// Adds the layers around all routes. The last layer runs first, so refused requests are counted,
+/// too.
 pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
     let headers = Arc::new(headers(&state.config.map));
     router
@@ -178,10 +180,10 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let key = tokio::task::spawn_blocking(move || key.read().ok()).await.ok().flatten();
     let key = key.filter(|key| !key.is_empty());
     let Some(link) = key.and_then(|key| Link::open(&given, &key, now().unix_ms())) else {
-        // Loading `/` removes the invalid link and shows what a viewer without a link gets. Without
-        // a configured login, so do the page's own files, which hold no data. Any other request
-        // gets the reason for the refusal. The refusal has no challenge: a challenge would make the
-        // browser open its own login dialog over the page.
+        // Loading `/` removes the invalid link and shows what a viewer without a link gets. If no
+        // login is configured, this also holds for the page's own files, which have no data. Any
+        // other request gets the reason for the refusal. The refusal has no challenge: a challenge
+        // would make the browser open its own login dialog over the page.
         let path = request.uri().path();
         if !is_from_url && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
             let mut answer = serve_login(state, std::mem::take(request), next).await;
@@ -266,8 +268,8 @@ async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
     let is_valid = tokio::task::spawn_blocking(move || {
         let given = given.as_bytes();
         let after = |scheme: &str| {
-            let (before, after) = given.split_at_checked(scheme.len())?;
-            before.eq_ignore_ascii_case(scheme.as_bytes()).then_some(after)
+            let (start, credentials) = given.split_at_checked(scheme.len())?;
+            start.eq_ignore_ascii_case(scheme.as_bytes()).then_some(credentials)
         };
         // An empty file is not a secret: no request matches it.
         let read = |secret: &Secret| secret.read().ok().filter(|secret| !secret.is_empty());
@@ -289,12 +291,12 @@ async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
 fn basic(name: &str, password: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
-    for three in format!("{name}:{password}").as_bytes().chunks(3) {
-        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
-            << (8 * (3 - three.len()));
-        for n in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * n) & 63) as usize];
-            text.push(if n <= three.len() { char::from(letter) } else { '=' });
+    for group in format!("{name}:{password}").as_bytes().chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
+        for index in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * index) & 63) as usize];
+            text.push(if index <= group.len() { char::from(letter) } else { '=' });
         }
     }
     text
@@ -340,7 +342,7 @@ mod tests {
 
     #[test]
     fn page_of_another_site_is_foreign_and_a_program_is_not() {
-        let ours = ("host", "map.example:9480");
+        let host = ("host", "map.example:9480");
         for (more, expected) in [
             (&[][..], false),
             (&[("origin", "http://map.example:9480")], false),
@@ -358,7 +360,7 @@ mod tests {
             (&[("origin", "https://fleet.example"), ("sec-fetch-site", "same-origin")], false),
             (&[("origin", "https://fleet.example"), ("x-forwarded-host", "fleet.example")], false),
         ] {
-            let headers = [&[ours], more].concat().into_iter().map(|(name, value)| {
+            let headers = [&[host], more].concat().into_iter().map(|(name, value)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
             assert_eq!(is_foreign(&headers.collect()), expected, "{more:?}");

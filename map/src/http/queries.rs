@@ -90,7 +90,7 @@ async fn list(
             filtered::list(&state.store, &viewer.scope, &filter, matching_ids, state.live.ages);
         let (mut found, truncated) = run_query(&state, list).await?;
         let fleet = state.live.fleet();
-        found.iter_mut().for_each(|one| one.add_name(fleet.directory()));
+        found.iter_mut().for_each(|driver| driver.add_name(fleet.directory()));
         Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
     };
     let json = state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), load).await?;
@@ -265,8 +265,8 @@ pub(super) async fn run_query<T>(
     let timeout = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
     match tokio::time::timeout(timeout, query).await {
         Ok(answer) => answer.map_err(|error| match error {
-            Error::LimitExceeded(words) => bad(words),
-            Error::Unavailable(words) => unavailable(words),
+            Error::LimitExceeded(message) => bad(message),
+            Error::Unavailable(message) => unavailable(message),
         }),
         Err(_) => Err(unavailable(
             "ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned(),
