@@ -27,7 +27,7 @@ fn public_address_requires_login_and_tls_or_a_proxy() {
     std::fs::write(&key_file, signing_key.serialize_pem()).unwrap();
     let tls = format!("cert_file = '{}'\nkey_file = '{}'", cert_file.display(), key_file.display());
     let (login, token) = ("username = 'u'\npassword = 'p'", "token = 't'");
-    let everywhere = |more: &[&str]| format!("[http]\nlisten = '0.0.0.0:1'\n{}", more.join("\n"));
+    let everywhere = |lines: &[&str]| format!("[http]\nlisten = '0.0.0.0:1'\n{}", lines.join("\n"));
     for bad in [vec![], vec![login], vec![token], vec![&*tls]] {
         let reported = violations(&everywhere(&bad));
         assert!(

@@ -15,9 +15,10 @@ const AGES: Ages = Ages { silent_s: 300, hidden_s: 86_400 };
 
 #[derive(Debug, Clone)]
 enum Step {
+    /// A fix: number of the driver, time in milliseconds, latitude.
     Update(u8, i64, f64),
     Commit,
-    /// Starts a full read that contains only the drivers below `n`.
+    /// A full read that contains only the drivers below this number.
     Pass(u8),
 }
 
@@ -30,8 +31,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Number of drivers, enough for vectors to grow many times.
-const N: usize = 10_000;
+const DRIVERS: usize = 10_000;
+/// Length of the ids of these drivers.
+const ID_BYTES: usize = 14;
 
+/// Returns a fix at this time and latitude.
 fn moved(ts: i64, lat: f64) -> Fix {
     Fix { ts_ms: ts, received_ms: ts, ..fix(lat, lat * 2.0) }
 }
@@ -112,12 +116,12 @@ fn memory_matches_the_formula_and_does_not_grow() {
     everybody(&mut fleet, 0);
     let first = fleet.memory_bytes();
     // Vectors that grow take up to twice as much.
-    assert!(first <= 2 * N * (DRIVER_BYTES + 14), "{first}");
+    assert!(first <= 2 * N * (DRIVER_BYTES + ID_BYTES), "{first}");
     for ts in 1..20 {
         everybody(&mut fleet, ts);
     }
     let later = fleet.memory_bytes();
-    assert!(later <= 2 * N * (DRIVER_BYTES + 14), "{later}");
+    assert!(later <= 2 * N * (DRIVER_BYTES + ID_BYTES), "{later}");
     // Other drivers come and go: their ids do not leak memory.
     for round in 1..20 {
         fleet.begin_pass();
@@ -130,7 +134,7 @@ fn memory_matches_the_formula_and_does_not_grow() {
     }
     let much_later = fleet.memory_bytes();
     assert!(
-        much_later <= 4 * N * (DRIVER_BYTES + 14),
+        much_later <= 4 * N * (DRIVER_BYTES + ID_BYTES),
         "{much_later}: both passes' drivers at once"
     );
 }

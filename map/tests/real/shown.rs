@@ -47,7 +47,10 @@ fn long_silent_drivers_are_hidden_unless_asked_for() -> Result<()> {
     let listed = |query: &str| -> Result<Vec<String>> {
         let list = get(&map, &format!("/api/list?{query}"), &[])?.json()?;
         let drivers = list["drivers"].as_array().context("drivers")?.clone();
-        Ok(drivers.iter().filter_map(|one| one["driver_id"].as_str().map(str::to_owned)).collect())
+        Ok(drivers
+            .iter()
+            .filter_map(|driver| driver["driver_id"].as_str().map(str::to_owned))
+            .collect())
     };
     ensure!(listed("faster=5")? == ["now"], "{:?}", listed("faster=5")?);
     ensure!(listed("silent=0")? == ["hour", "now"]);
@@ -128,8 +131,9 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
     let map = settings.run()?;
     wait_until("the names are read", SOON, || {
         let names = get(&map, "/api/names?of=d1,d2", &[])?.json()?;
-        let name =
-            |at: usize| (names["names"][at]["name"].clone(), names["names"][at]["group"].clone());
+        let name = |index: usize| {
+            (names["names"][index]["name"].clone(), names["names"][index]["group"].clone())
+        };
         Ok(name(0) == ("Anna".into(), "north".into())
             && name(1) == ("Benno".into(), "north".into()))
     })?;
@@ -161,8 +165,9 @@ fn field_has_its_comment_and_unit() -> Result<()> {
     report("d1", "map('batt', '80', 'due', '2026-11-26T08:00:00Z')")?;
     report("d2", "map('batt', 'full')")?;
     let map = world.settings.run()?;
-    let of = |driver: &str| get(&map, &format!("/api/drivers/{driver}/attributes"), &[])?.json();
-    let [known, unknown] = [of("d1")?, of("d2")?];
+    let attributes_of =
+        |driver: &str| get(&map, &format!("/api/drivers/{driver}/attributes"), &[])?.json();
+    let [known, unknown] = [attributes_of("d1")?, attributes_of("d2")?];
     let battery = serde_json::json!({ "name": "battery", "type": "UInt8", "comment": "Charge", "unit": "per cent",
         "from": ["batt"], "value": "80" });
     ensure!(known["fields"][0] == battery, "{known}");
@@ -177,7 +182,7 @@ fn field_has_its_comment_and_unit() -> Result<()> {
     )?;
     report("d1", "map('due', '2026-11-26T08:00:00Z')")?;
     wait_until("the response is about the newest fix", SOON, || {
-        let known = of("d1")?;
+        let known = attributes_of("d1")?;
         Ok(known["fields"].as_array().is_some_and(|fields| fields.len() == 1)
             && known["fields"][0]["value"] == "1795680000000")
     })
@@ -233,15 +238,15 @@ fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
         "{}",
         String::from_utf8_lossy(&stored.body)
     );
-    let seen = |driver: &str| {
-        let seen = format!(
+    let acknowledge = |driver: &str| {
+        let alert = format!(
             r#"{{"driver_id":"{driver}","ts":1795514400000,"seq":1,"kind":"fast","fence":""}}"#
         );
-        post(&map, "/api/alerts/seen", "application/json", &seen)
+        post(&map, "/api/alerts/seen", "application/json", &alert)
     };
-    let refused = seen("gone")?;
+    let refused = acknowledge("gone")?;
     ensure!(refused.status == 409 && String::from_utf8_lossy(&refused.body).contains("is erased"));
-    ensure!(seen("back")?.status == 200);
+    ensure!(acknowledge("back")?.status == 200);
     for (table, expected) in [("drivers", "['back','van-1']"), ("alerts_seen", "['back']")] {
         let ids =
             world.query(&format!("SELECT groupArraySorted(9)(driver_id) FROM {{db}}.{table}"))?;
@@ -250,9 +255,9 @@ fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// Starts a proxy to the engine that delays each statement with these words, and drops it if its
-/// client has closed the connection meanwhile. Returns its URL.
-fn slow_proxy(engine: u16, words: &'static [u8], delay: Duration) -> Result<String> {
+/// Starts a proxy to the engine that delays each statement that contains `text`. Drops the
+/// statement if its client has closed the connection meanwhile. Returns the proxy's URL.
+fn slow_proxy(engine: u16, text: &'static [u8], delay: Duration) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     std::thread::spawn(move || -> Result<()> {
@@ -267,7 +272,7 @@ fn slow_proxy(engine: u16, words: &'static [u8], delay: Duration) -> Result<Stri
                     if read == 0 {
                         return server.shutdown(Shutdown::Both);
                     }
-                    if buffer[..read].windows(words.len()).any(|bytes| bytes == words) {
+                    if buffer[..read].windows(text.len()).any(|bytes| bytes == text) {
                         std::thread::sleep(delay);
                         client.set_nonblocking(true)?;
                         if client.peek(&mut [0]).is_ok_and(|read| read == 0) {
@@ -523,8 +528,8 @@ fn basemap_is_served_in_ranges_only() -> Result<()> {
     let path = world.folder.path().join("streets.pmtiles");
     std::fs::write(&path, b"no tiles")?;
     let settings = world.settings.clone().with("MAP__BASEMAP", path.display().to_string());
-    let (code, words) = settings.call(&["run"])?;
-    ensure!(code == 1 && words.contains("not a PMTiles file"), "{code} {words}");
+    let (code, message) = settings.call(&["run"])?;
+    ensure!(code == 1 && message.contains("not a PMTiles file"), "{code} {message}");
     std::fs::write(&path, b"PMTiles\x03 and what follows")?;
     let map = settings.run()?;
     let range = |range: &str| get(&map, "/basemap.pmtiles", &[("Range", range)]);

@@ -20,9 +20,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Returns the server and its folder, for tests that kill and restart it.
-    pub fn server_and_folder(self) -> (ClickHouse, TempDir) {
-        (self.server, self.folder)
+    /// Returns the folder and the server, for tests that kill and restart the server. In this
+    /// order, variables for the two are dropped server first.
+    pub fn folder_and_server(self) -> (TempDir, ClickHouse) {
+        (self.folder, self.server)
     }
 }
 
