@@ -103,7 +103,7 @@ fn drivers_above_the_limit_are_counted_and_not_kept() {
 fn memory_matches_the_formula_and_does_not_grow() {
     let mut fleet = Fleet::new(1_000_000);
     let everybody = |fleet: &mut Fleet, ts: i64| {
-        for n in 0..N {
+        for n in 0..DRIVERS {
             let place =
                 i32::try_from((n * 7 + usize::try_from(ts).unwrap() * 13) % 17_000).unwrap();
             fleet.update(
@@ -116,25 +116,25 @@ fn memory_matches_the_formula_and_does_not_grow() {
     everybody(&mut fleet, 0);
     let first = fleet.memory_bytes();
     // Vectors that grow take up to twice as much.
-    assert!(first <= 2 * N * (DRIVER_BYTES + ID_BYTES), "{first}");
+    assert!(first <= 2 * DRIVERS * (DRIVER_BYTES + ID_BYTES), "{first}");
     for ts in 1..20 {
         everybody(&mut fleet, ts);
     }
     let later = fleet.memory_bytes();
-    assert!(later <= 2 * N * (DRIVER_BYTES + ID_BYTES), "{later}");
+    assert!(later <= 2 * DRIVERS * (DRIVER_BYTES + ID_BYTES), "{later}");
     // Other drivers come and go: their ids do not leak memory.
     for round in 1..20 {
         fleet.begin_pass();
-        for n in 0..N {
+        for n in 0..DRIVERS {
             fleet.update(format!("r{round:02}-{n:08}").as_bytes(), moved(1, 1.0));
         }
         fleet.end_pass();
         fleet.commit();
-        assert_eq!(fleet.len(), N);
+        assert_eq!(fleet.len(), DRIVERS);
     }
     let much_later = fleet.memory_bytes();
     assert!(
-        much_later <= 4 * N * (DRIVER_BYTES + ID_BYTES),
+        much_later <= 4 * DRIVERS * (DRIVER_BYTES + ID_BYTES),
         "{much_later}: both passes' drivers at once"
     );
 }
@@ -144,7 +144,7 @@ fn driver_has_its_group_even_if_names_were_known_first() {
     let names = [("d1".to_owned(), "Anna".to_owned(), "north".to_owned())];
     let north = Arc::new(Scope::Only { groups: ["north".to_owned()].into(), drivers: [].into() });
     for is_named_first in [true, false] {
-        let mut fleet = Fleet::new(N);
+        let mut fleet = Fleet::new(DRIVERS);
         let directory = Arc::new(Directory::new(names.clone()));
         if is_named_first {
             fleet.set_directory(Arc::clone(&directory));
@@ -166,7 +166,7 @@ fn unread_group_is_asked_of_clickhouse_and_stays_within_the_scope() {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Arc::new(Scope::Only { groups: set(groups), drivers: set(drivers) })
     };
-    let mut fleet = Fleet::new(N);
+    let mut fleet = Fleet::new(DRIVERS);
     for scope in [Arc::default(), only(&["north"], &["d2"])] {
         assert_eq!(scope.in_group(&fleet, "north"), only(&[], &[]));
         assert_eq!(scope.in_named_group(&fleet, "north"), only(&["north"], &[]));
