@@ -163,8 +163,11 @@ impl Config {
             );
         }
         if access.links_key.is_some() && !http.requires_login() && !http.behind_proxy {
-            settings.violations
-                .push("access.links_key: requires a login or http.behind_proxy, because without one no link is needed".to_owned());
+            settings.violations.push(
+                "access.links_key: requires a login or http.behind_proxy, because without one no \
+                 link is needed"
+                    .to_owned(),
+            );
         }
         let (map, log) = (Map::read(settings), Log::read(settings));
         let effective = settings.finish()?;
@@ -247,21 +250,24 @@ impl Http {
             header.ok()
         });
         if user_header.is_some() && (!behind_proxy || login.is_some()) {
-            let why = "http.user_header: requires http.behind_proxy = true and no http.username: the proxy logs people in";
+            let why = "http.user_header: requires http.behind_proxy = true and no http.username: \
+                       the proxy logs people in";
             settings.violations.push(why.to_owned());
         }
         if user_header.is_some() && !listen.ip().is_loopback() && token.is_none() {
             settings.violations.push(format!(
-                "http.user_header: anyone who reaches {listen} could send the header: set http.token_file, and let only the proxy \
-                 send `Authorization: Bearer` with this token; or listen on the loopback address"
+                "http.user_header: anyone who reaches {listen} could send the header: set \
+                 http.token_file, and let only the proxy send `Authorization: Bearer` with this \
+                 token; or listen on the loopback address"
             ));
         }
         let is_guarded = tls.is_some() && (login.is_some() || token.is_some());
         if !listen.ip().is_loopback() && !behind_proxy && !is_guarded {
             settings.violations.push(format!(
-                "http.listen: {listen} can be reached from other machines, and positions are personal data: set \
-                 http.cert_file and http.key_file, and http.username and http.password_file (people) or http.token_file \
-                 (programs); or, if a proxy in front of it authenticates and encrypts, http.behind_proxy = true (--behind-proxy)"
+                "http.listen: {listen} can be reached from other machines, and positions are \
+                 personal data: set http.cert_file and http.key_file, and http.username and \
+                 http.password_file (people) or http.token_file (programs); or, if a proxy in \
+                 front of it authenticates and encrypts, http.behind_proxy = true (--behind-proxy)"
             ));
         }
         Self {

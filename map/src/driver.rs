@@ -165,7 +165,8 @@ async fn newest(
 /// Returns the columns of fields that the view `last_positions` shows, without values.
 async fn fields_without_values(store: &Store) -> Result<Vec<Field>, Error> {
     const SQL: &str = "SELECT name, type, comment FROM system.columns
-        WHERE database = {database:String} AND table = 'last_positions' AND position(comment, {mark:String}) > 0
+        WHERE database = {database:String} AND table = 'last_positions'
+            AND position(comment, {mark:String}) > 0
             AND match(name, '^[a-z][a-z0-9_]*$')
         ORDER BY position";
     let query =

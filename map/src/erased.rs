@@ -21,7 +21,8 @@ pub(crate) async fn erased_among(
     store: &Store,
     ids: &[&str],
 ) -> Result<HashSet<String>, clickhouse::error::Error> {
-    let sql = "SELECT driver_id FROM {db}.erased FINAL WHERE NOT is_lifted AND driver_id IN {ids:Array(String)}";
+    let sql = "SELECT driver_id FROM {db}.erased FINAL WHERE NOT is_lifted \
+               AND driver_id IN {ids:Array(String)}";
     let mut erased = HashSet::new();
     for ids in ids.chunks(IDS_AT_ONCE) {
         erased.extend(store.fetch_all::<String>(|| store.query(sql).param("ids", ids)).await?);

@@ -49,7 +49,8 @@ const PAST_MAX: usize = 100_000;
 const BEFORE_MS: i64 = GAP_MS;
 /// Condition for the fixes of a span. Columns are qualified, because an alias of the SELECT may
 /// have the name of a column.
-const IN_SPAN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')";
+const IN_SPAN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') \
+                       AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')";
 /// Cells per side of a tile, as a power of two; the same as in a live tile.
 const CELL_BITS: u8 = 5;
 
@@ -119,8 +120,8 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         POINTS_MAX + 1,
     );
     let episodes = query(
-        "kind, toUnixTimestamp64Milli(began) AS `from`, toUnixTimestamp64Milli(ended) AS `to`, lat, lng, \
-         metres + untracked_m AS distance_m",
+        "kind, toUnixTimestamp64Milli(began) AS `from`, toUnixTimestamp64Milli(ended) AS `to`, \
+         lat, lng, metres + untracked_m AS distance_m",
         "episodes",
         "began",
         EPISODES_MAX + 1,
@@ -133,7 +134,9 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     rows.truncate(POINTS_MAX);
     episodes.truncate(EPISODES_MAX);
     let sql = format!(
-        "SELECT ts, lat, lng, speed FROM {}_ask.track(driver = '{driver}', from = '{from}', to = '{to}', tz = 'UTC') ORDER BY ts, seq",
+        "SELECT ts, lat, lng, speed \
+         FROM {}_ask.track(driver = '{driver}', from = '{from}', to = '{to}', tz = 'UTC') \
+         ORDER BY ts, seq",
         store.database()
     );
     let counted_ms = episodes.iter().map(|episode| episode.to).max();
@@ -232,13 +235,15 @@ pub async fn cells(
 ) -> Result<(Vec<Cell>, bool), Error> {
     let sql = format!(
         "SELECT toInt32(round(avg(lat) * 1e7)) AS lat_e7, toInt32(round(avg(lng) * 1e7)) AS lng_e7,
-            toUInt32(toUnixTimestamp(max(ts))) AS ts_s, toUInt32(least(count(), 4294967295)) AS fixes,
+            toUInt32(toUnixTimestamp(max(ts))) AS ts_s,
+                toUInt32(least(count(), 4294967295)) AS fixes,
             toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes AS fix
         WHERE {IN_SPAN} AND {} AND {{in_scope}}
         GROUP BY
             toInt32(floor((lng + 180) / 360 * {{side:UInt32}})),
-            toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06)))) / (2 * pi())) * {{side:UInt32}}))
+            toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06))))
+                / (2 * pi())) * {{side:UInt32}}))
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
         in_area("fix.lat", "fix.lng"),
         CELLS_MAX + 1
@@ -302,12 +307,16 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
     // Of the time before the span, also read fixes outside the area: a driver whose last fix is
     // outside has left. This hour makes the query of a short span several times as long.
     let sql = format!(
-        "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
-            argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
+        "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms,
+            argMax(fix.lat, (fix.ts, seq)) AS at_lat,
+            argMax(fix.lng, (fix.ts, seq)) AS at_lng,
+                argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
         FROM {{db}}.fixes AS fix
-        WHERE {IN_SPAN} AND {{in_scope}} AND (toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}} OR {})
+        WHERE {IN_SPAN} AND {{in_scope}}
+            AND (toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}} OR {})
         GROUP BY driver_id, if(toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}}, -1,
-            intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}}, {{step:Int64}})) AS step_number
+            intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}},
+                {{step:Int64}})) AS step_number
         HAVING step_number >= 0 OR {}
         ORDER BY step_number, driver_id LIMIT {}",
         in_area("fix.lat", "fix.lng"),
@@ -370,9 +379,13 @@ pub async fn visits(
     // read the newest fix, and `last_positions` may have a fix that was inserted since. Otherwise,
     // only `last_positions` has the newest fix.
     let sql = format!(
-        "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered, toUnixTimestamp64Milli(visit.left_at) AS left_at,
-            toBool(if(parseDateTime64BestEffort({{to:String}}, 3, 'UTC') + INTERVAL 12 HOUR > now64(3), visit.is_open, visit.left_at >= last.ts)) AS is_inside
-        FROM {{db}}_ask.fence_visits(fence = {{fence:String}}, driver = '', from = {{from:String}}, to = {{to:String}}, tz = 'UTC') AS visit
+        "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered,
+            toUnixTimestamp64Milli(visit.left_at) AS left_at,
+            toBool(if(
+                parseDateTime64BestEffort({{to:String}}, 3, 'UTC') + INTERVAL 12 HOUR > now64(3),
+                visit.is_open, visit.left_at >= last.ts)) AS is_inside
+        FROM {{db}}_ask.fence_visits(fence = {{fence:String}}, driver = '',
+            from = {{from:String}}, to = {{to:String}}, tz = 'UTC') AS visit
         LEFT JOIN (SELECT driver_id, ts FROM {{db}}.last_positions) AS last USING (driver_id)
         WHERE {{in_scope}}
         ORDER BY is_inside DESC, visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
@@ -395,8 +408,10 @@ pub async fn days(
     zone: &str,
 ) -> Result<Vec<String>, Error> {
     const SQL: &str = "SELECT DISTINCT toString(toDate(ts, {tz:String})) AS day FROM {db}.positions
-        WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64}) AND ts < fromUnixTimestamp64Milli({to:Int64})
-            AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC')) AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
+        WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64})
+            AND ts < fromUnixTimestamp64Milli({to:Int64})
+            AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC'))
+                AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
         ORDER BY day";
     let query = store.query(SQL).param("driver", driver).param("tz", zone);
     let query = query.param("from", span.from_ms).param("to", span.to_ms);
@@ -425,8 +440,10 @@ pub async fn file(
     format: Format,
 ) -> Result<String, Error> {
     let sql = format!(
-        "SELECT toUnixTimestamp64Milli(fixes.ts) AS ms, lat, lng, alt, speed, heading FROM {{db}}.fixes
-        WHERE driver_id = {{driver:String}} AND fixes.ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC')
+        "SELECT toUnixTimestamp64Milli(fixes.ts) AS ms, lat, lng, alt, speed, heading
+            FROM {{db}}.fixes
+        WHERE driver_id = {{driver:String}}
+            AND fixes.ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC')
             AND fixes.ts < parseDateTime64BestEffort({{to:String}}, 3, 'UTC')
         ORDER BY fixes.ts, seq LIMIT {}",
         FILE_ROWS_MAX + 1
@@ -465,7 +482,8 @@ fn as_csv(driver: &str, rows: &[FileRow]) -> String {
 fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-         <gpx version=\"1.1\" creator=\"milepost\" xmlns=\"http://www.topografix.com/GPX/1/1\">\n<trk><name>{driver}</name><trkseg>\n"
+         <gpx version=\"1.1\" creator=\"milepost\" xmlns=\"http://www.topografix.com/GPX/1/1\">\n\
+         <trk><name>{driver}</name><trkseg>\n"
     );
     for row in rows {
         let alt = row.alt.map(|alt| format!("<ele>{alt}</ele>")).unwrap_or_default();
@@ -490,7 +508,8 @@ pub fn failed(store: &Store, error: &ClientError) -> Error {
 fn in_area(lat: &str, lng: &str) -> String {
     format!(
         "{lat} BETWEEN {{south:Float64}} AND {{north:Float64}}
-            AND if({{west:Float64}} <= {{east:Float64}}, {lng} BETWEEN {{west:Float64}} AND {{east:Float64}},
+            AND if({{west:Float64}} <= {{east:Float64}},
+                {lng} BETWEEN {{west:Float64}} AND {{east:Float64}},
                 {lng} >= {{west:Float64}} OR {lng} <= {{east:Float64}})"
     )
 }

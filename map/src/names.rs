@@ -193,7 +193,8 @@ pub async fn write(
     let rows: Vec<String> =
         cards.iter().map(|card| serde_json::to_string(card).unwrap_or_default()).collect();
     let sql = format!(
-        "INSERT INTO {database}.drivers (driver_id, name, `group`, vehicle, phone, note) FORMAT JSONEachRow\n{}",
+        "INSERT INTO {database}.drivers (driver_id, name, `group`, vehicle, phone, note) \
+         FORMAT JSONEachRow\n{}",
         rows.join("\n")
     );
     writer.client().query_raw(&sql).insert_whole(cards.len()).await

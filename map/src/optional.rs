@@ -16,7 +16,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 const TABLES: [(&str, &str); 4] = [
     (
         "alerts_seen",
-        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind, '' AS fence,
+        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind,
+            '' AS fence,
             '' AS seen_by, toDateTime64(0, 3, 'UTC') AS seen_at",
     ),
     (
@@ -26,13 +27,15 @@ const TABLES: [(&str, &str); 4] = [
     ),
     (
         "events",
-        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind, '' AS fence,
+        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind,
+            '' AS fence,
             toFloat64(0) AS lat, toFloat64(0) AS lng, CAST(NULL, 'Nullable(Float32)') AS speed,
             toDateTime64(0, 3, 'UTC') AS known_at",
     ),
     (
         "fences",
-        "'' AS name, toDateTime64(0, 3, 'UTC') AS valid_from, toDateTime64(0, 3, 'UTC') AS valid_until,
+        "'' AS name, toDateTime64(0, 3, 'UTC') AS valid_from,
+            toDateTime64(0, 3, 'UTC') AS valid_until,
             CAST([], 'Array(Array(Array(Tuple(Float64, Float64))))') AS polygons",
     ),
 ];
@@ -128,8 +131,9 @@ fn is_word(c: char) -> bool {
 mod tests {
     use super::*;
 
-    const UNKNOWN: &str = "Code: 60. DB::Exception: Unknown table expression identifier 'fleet.drivers' in scope \
-        SELECT * FROM fleet.alerts_seen, fleet.drivers. (UNKNOWN_TABLE)";
+    const UNKNOWN: &str = "Code: 60. DB::Exception: Unknown table expression identifier \
+                           'fleet.drivers' in scope \
+                           SELECT * FROM fleet.alerts_seen, fleet.drivers. (UNKNOWN_TABLE)";
 
     #[test]
     fn missing_table_is_the_one_that_the_message_reports() {
@@ -138,7 +142,8 @@ mod tests {
             ("Table fleet.events does not exist. Maybe you meant fleet.fences?", Some("events")),
             ("Table `fleet`.`fences` does not exist", Some("fences")),
             (
-                "Code: 60. DB::Exception: Unknown table expression identifier 'fleet.last_positions' \
+                "Code: 60. DB::Exception: Unknown table expression identifier \
+                 'fleet.last_positions' \
                  in scope SELECT driver_id FROM fleet.last_positions WHERE driver_id NOT IN \
                  (SELECT driver_id FROM fleet.drivers FINAL). (UNKNOWN_TABLE)",
                 None,

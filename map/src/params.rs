@@ -150,7 +150,8 @@ impl Params {
                 |text| format!("{} is not a box", quoted(text)),
             );
             format!(
-                "bbox: {given}; expected west,south,east,north in degrees, such as -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
+                "bbox: {given}; expected west,south,east,north in degrees, such as \
+                 -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
             )
         };
         let numbers: Option<Vec<f64>> =
@@ -176,7 +177,8 @@ impl Params {
     /// No tiles, too many, or an invalid one.
     pub fn tiles(&self) -> Result<Vec<(Tile, Option<u64>)>, String> {
         let valid = format!(
-            "expected z/x/y,z/x/y:version,… with z from 0 to {}, x and y from 0 to 2^z - 1, and optionally the version that you have",
+            "expected z/x/y,z/x/y:version,… with z from 0 to {}, x and y from 0 to 2^z - 1, and \
+             optionally the version that you have",
             Tile::Z_MAX
         );
         let text = self.text("of").ok_or_else(|| format!("of: missing; {valid}"))?;
@@ -204,7 +206,8 @@ impl Params {
         };
         ms.filter(|ms| (0..=MS_MAX).contains(ms)).ok_or_else(|| {
             format!(
-                "{name}: {} is not a time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
+                "{name}: {} is not a time; expected milliseconds since 1970, or a string such as \
+                 2026-11-21T08:00:00Z",
                 quoted(text)
             )
         })

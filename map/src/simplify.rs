@@ -93,7 +93,10 @@ mod tests {
 
         #[test]
         fn simplified_track_stays_within_the_tolerance(
-            steps in proptest::collection::vec((1_i64..5_000, -0.001_f64..0.001, -0.001_f64..0.001), 1..300),
+            steps in proptest::collection::vec(
+                (1_i64..5_000, -0.001_f64..0.001, -0.001_f64..0.001),
+                1..300,
+            ),
             metres in 1.0_f64..100.0,
         ) {
             let (mut ms, mut lat, mut lng) = (0, 50.0, 8.0);

@@ -79,7 +79,8 @@ pub fn joined(parts: &[Arc<Part>], as_gzip: bool) -> Vec<Bytes> {
 
 thread_local! {
     /// Reused: a new compressor would allocate a quarter of a megabyte for each tile.
-    static DEFLATE: RefCell<(Compress, Vec<u8>)> = RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
+    static DEFLATE: RefCell<(Compress, Vec<u8>)> =
+        RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
 }
 
 /// Compresses to non-final DEFLATE blocks that end on a byte boundary.

@@ -77,7 +77,8 @@ fn report_kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
             format!(
                 "{dir} is memory: a restart of the machine or container loses acknowledged messages"
             ),
-            "set spool.dir to a directory on a disk; in Kubernetes, on a volume that is not an emptyDir with medium Memory",
+            "set spool.dir to a directory on a disk; in Kubernetes, on a volume that is not an \
+             emptyDir with medium Memory",
         ),
         OVERLAYFS => report.warning(
             SUBJECT,

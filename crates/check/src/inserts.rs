@@ -55,7 +55,8 @@ fn judge(report: &mut Report, found: Option<(u64, u64)>) {
         report.warning(
             SUBJECT,
             found,
-            "run fewer members, or set batch.members_age_max: each insert creates parts to merge, however few rows it has",
+            "run fewer members, or set batch.members_age_max: each insert creates parts to merge, \
+             however few rows it has",
         );
     } else {
         report.ok(SUBJECT, found);

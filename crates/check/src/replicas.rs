@@ -62,8 +62,10 @@ pub(super) async fn check(
         return Ok(());
     }
     let sql = format!(
-        "SELECT table, is_readonly, is_session_expired, absolute_delay, queue_size, total_replicas, active_replicas, \
-         replaceRegexpAll(zookeeper_exception, '\\\\s+', ' ') FROM system.replicas WHERE database = '{}' ORDER BY table",
+        "SELECT table, is_readonly, is_session_expired, absolute_delay, queue_size, \
+         total_replicas, active_replicas, \
+         replaceRegexpAll(zookeeper_exception, '\\\\s+', ' ') FROM system.replicas \
+         WHERE database = '{}' ORDER BY table",
         config.database
     );
     let rows = clickhouse.query_rows("reading system.replicas", &sql).await?;
@@ -104,7 +106,8 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
             report.error(
                 "replication",
                 format!("{plain}: not replicated, so a quorum has no effect"),
-                "set clickhouse.replication = \"none\", or move to replicated tables, see docs/clickhouse.md",
+                "set clickhouse.replication = \"none\", or move to replicated tables, see \
+                 docs/clickhouse.md",
             );
         }
         return false;
@@ -135,7 +138,10 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
     };
     report.error(
         "insert quorum",
-        format!("{replicated}: replicated, but milepost acknowledges messages whose rows only one replica has; if that replica is lost, so are the rows"),
+        format!(
+            "{replicated}: replicated, but milepost acknowledges messages whose rows only one \
+             replica has; if that replica is lost, so are the rows"
+        ),
         advice,
     );
     true
@@ -166,8 +172,11 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
             .find(|exception| !exception.is_empty());
         report.error(
             "Keeper",
-            format!("{without_keeper}: no session with Keeper: {}", exception.unwrap_or_default()).trim_end_matches(": ").to_owned(),
-            "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's configuration); until then nothing can be inserted",
+            format!("{without_keeper}: no session with Keeper: {}", exception.unwrap_or_default())
+                .trim_end_matches(": ")
+                .to_owned(),
+            "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's \
+             configuration); until then nothing can be inserted",
         );
     }
     let readonly = tables_where(&|replica| replica.is_readonly);
@@ -175,7 +184,8 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         report.error(
             "read-only replica",
             format!("{readonly}: nothing can be inserted on this replica"),
-            "if Keeper is reachable, run SYSTEM RESTART REPLICA; if the replica's metadata in Keeper is lost, run SYSTEM RESTORE REPLICA",
+            "if Keeper is reachable, run SYSTEM RESTART REPLICA; if the replica's metadata in \
+             Keeper is lost, run SYSTEM RESTORE REPLICA",
         );
     }
     if !without_keeper.is_empty() || !readonly.is_empty() {
@@ -195,8 +205,11 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     if weakest.total < wanted {
         report.error(
             "replicas",
-            format!("{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"),
-            "create the tables on another server, see docs/clickhouse.md; or lower clickhouse.insert_quorum",
+            format!(
+                "{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"
+            ),
+            "create the tables on another server, see docs/clickhouse.md; or lower \
+             clickhouse.insert_quorum",
         );
     } else if weakest.active < wanted {
         report.error(
@@ -221,9 +234,12 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     if let Some(behind) = behind.filter(|replica| replica.delay > DELAY_SECONDS_MAX) {
         report.warning(
             "replica lag",
-            format!("{} is {} s behind here, {} entries wait", behind.table, behind.delay, behind.queue),
-            "see last_exception in system.replication_queue; check the network between the replicas (port 9009) \
-             and the disk",
+            format!(
+                "{} is {} s behind here, {} entries wait",
+                behind.table, behind.delay, behind.queue
+            ),
+            "see last_exception in system.replication_queue; check the network between the \
+             replicas (port 9009) and the disk",
         );
     }
 }
@@ -247,7 +263,8 @@ fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults:
     if !statements.is_empty() {
         report.warning(
             "token window",
-            "replicas forget an insert's token before its last retry; then rejects are stored twice",
+            "replicas forget an insert's token before its last retry; then rejects are stored \
+             twice",
             format!("run in ClickHouse: {}", statements.join("; ")),
         );
     }
@@ -377,7 +394,8 @@ mod tests {
             ("SETTINGS index_granularity = 8192", true),
             ("SETTINGS replicated_deduplication_window_seconds = 604800", false),
             (
-                "SETTINGS replicated_deduplication_window = 100, replicated_deduplication_window_seconds = 604800",
+                "SETTINGS replicated_deduplication_window = 100, \
+                 replicated_deduplication_window_seconds = 604800",
                 true,
             ),
         ] {
@@ -393,7 +411,8 @@ mod tests {
                 &[row],
                 &defaults.map(|default| default.map(str::to_owned)),
             );
-            let expected = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
+            let expected = "ALTER TABLE fleet.positions MODIFY SETTING \
+                            replicated_deduplication_window = 10000";
             assert_eq!(
                 report.has_finding(Level::Warning, "token window", expected),
                 is_short,

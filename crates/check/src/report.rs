@@ -189,14 +189,16 @@ mod tests {
         report.warning("window", "32", "raise it");
         assert_eq!(
             report.to_string(),
-            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n0 errors, 1 warning\n"
+            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n\
+             0 errors, 1 warning\n"
         );
         assert!(!report.has_errors());
         assert_eq!(
             report.json(),
             "{\"errors\":0,\"warnings\":1,\"checks\":[\
              {\"level\":\"ok\",\"what\":\"login\",\"found\":\"as \\\"x\\\"\\n\",\"advice\":null},\
-             {\"level\":\"warning\",\"what\":\"window\",\"found\":\"32\",\"advice\":\"raise it\"}]}\n"
+             {\"level\":\"warning\",\"what\":\"window\",\"found\":\"32\",\
+             \"advice\":\"raise it\"}]}\n"
         );
     }
 }

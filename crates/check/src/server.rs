@@ -84,7 +84,8 @@ fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
         report.error(
             "clickhouse",
             why,
-            "set clickhouse.url to ClickHouse's HTTP port (8123, or 8443 for TLS), and allow connections to it",
+            "set clickhouse.url to ClickHouse's HTTP port (8123, or 8443 for TLS), and allow \
+             connections to it",
         );
     } else {
         report.failure("clickhouse", why);
@@ -94,7 +95,8 @@ fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
 fn transport(report: &mut Report, config: &Config, url: &str) {
     let url = Url::parse(url).expect("the URL was validated with the configuration");
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let advice = "use https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
+    let advice = "use https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see \
+                  deploy/clickhouse)";
     report.transport(["clickhouse TLS", "server"], config.clickhouse.tls.as_ref(), host, advice);
 }
 
@@ -143,7 +145,8 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
         1.. => format!("ClickHouse is {difference:?} ahead of this host"),
         ..0 => format!("ClickHouse is {difference:?} behind this host"),
     };
-    let advice = "synchronise both hosts with NTP (chronyd or systemd-timesyncd): received_at and too_new use this host's clock, inserted_at ClickHouse's";
+    let advice = "synchronise both hosts with NTP (chronyd or systemd-timesyncd): received_at and \
+                  too_new use this host's clock, inserted_at ClickHouse's";
     if difference > config.decode.fix_future_max.max(CLOCK_DIFFERENCE_MAX) {
         report.error("clocks", found, advice);
     } else if difference > CLOCK_DIFFERENCE_MAX {
@@ -251,13 +254,19 @@ async fn tables(
         .collect();
     let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
-        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "if they were renamed, rename them back; otherwise run milepost migrate, which creates them empty");
+        report.error(
+            "tables",
+            format!("{} missing in {database}", missing.join(", ")),
+            "if they were renamed, rename them back; otherwise run milepost migrate, which creates \
+             them empty",
+        );
     }
     if !misfits.is_empty() {
         report.error(
             "columns",
             misfits.join(", "),
-            "run ALTER TABLE … ADD COLUMN or MODIFY COLUMN as in sql/, or run the version of milepost that these tables were made for",
+            "run ALTER TABLE … ADD COLUMN or MODIFY COLUMN as in sql/, \
+             or run the version of milepost that these tables were made for",
         );
     }
     if missing.is_empty() && misfits.is_empty() {
@@ -381,7 +390,10 @@ fn durability(
             && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))
                 != [false; 2];
         if lacks_fsync {
-            to_sync.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"));
+            to_sync.push(format!(
+                "ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, \
+                 fsync_part_directory = 1"
+            ));
         }
     }
     if !unreadable.is_empty() {
@@ -419,7 +431,8 @@ fn durability(
 /// Checks the settings profile of the user.
 async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = "SELECT name, value FROM system.settings WHERE name IN \
-               ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', 'materialized_views_ignore_errors')";
+               ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', \
+               'materialized_views_ignore_errors')";
     let rows: Vec<[String; 2]> = clickhouse.query_rows("reading system.settings", sql).await?;
     let value = |name: &str| {
         rows.iter().find(|[key, _]| key == name).and_then(|[_, value]| value.parse::<u64>().ok())
@@ -434,7 +447,8 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
         ),
         (
             value("materialized_views_ignore_errors") == Some(1),
-            "materialized_views_ignore_errors = 0 (otherwise last_positions can miss rows without any insert failing)",
+            "materialized_views_ignore_errors = 0 (otherwise last_positions can miss rows without \
+             any insert failing)",
         ),
     ];
     let wrong: Vec<&str> =

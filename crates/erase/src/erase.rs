@@ -133,7 +133,8 @@ impl Shown for EraseReport {
                 old_part_names,
             } = traces;
             serde_json::json!({
-                "table": table.name, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
+                "table": table.name, "rows_seen": seen, "rows_on_disk": stored,
+                "mutations": mutations, "failure": failure,
                 "old_parts": old_parts, "old_parts_named": old_part_names,
             })
         };
@@ -187,7 +188,8 @@ impl fmt::Display for EraseReport {
         }
         if self.hosts == Hosts::OthersUnknown {
             f.write_str(
-                "counted on this replica only: run the command on each, or set clickhouse.cluster\n",
+                "counted on this replica only: run the command on each, or set \
+                 clickhouse.cluster\n",
             )?;
         }
         if self.refreshes > 0 {
@@ -214,13 +216,16 @@ impl fmt::Display for EraseReport {
         }
         if self.fences.is_none() {
             f.write_str(
-                "fences: not looked at, so a fence may name the driver: grant SELECT(name, valid_from, drivers) on fences to this login, and run the command again\n",
+                "fences: not looked at, so a fence may name the driver: grant \
+                 SELECT(name, valid_from, drivers) on fences to this login, \
+                 and run the command again\n",
             )?;
         }
         for fence in self.fences.iter().flatten() {
             writeln!(
                 f,
-                "the fence {fence} names the driver in `drivers`: import it without the id; if this is its only driver, also end it with `valid_to`, or it is for all drivers"
+                "the fence {fence} names the driver in `drivers`: import it without the id; if \
+                 this is its only driver, also end it with `valid_to`, or it is for all drivers"
             )?;
         }
         let id = self.driver_id.as_str();
@@ -246,7 +251,8 @@ impl fmt::Display for EraseReport {
             (true, Outcome::DataLeft) if self.is_clean() => {
                 writeln!(
                     f,
-                    "not certain yet: a member may take {LIST_READ_TIME_MAX:?} to read the list; run the command again"
+                    "not certain yet: a member may take {LIST_READ_TIME_MAX:?} to read the list; \
+                     run the command again"
                 )
             }
             (true, Outcome::DataLeft) => {
@@ -335,7 +341,8 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             .filter(|_| report.yes && is_last)
         {
             bail!(
-                "{report}a mutation of {} fails: fix the cause, or end it with KILL MUTATION WHERE database = '{}' AND table = '{}' AND \
+                "{report}a mutation of {} fails: fix the cause, or end it with KILL MUTATION \
+                 WHERE database = '{}' AND table = '{}' AND \
                  mutation_id = '…', and run the command again",
                 stuck.table.name,
                 config.clickhouse.database,
@@ -370,7 +377,8 @@ fn may_succeed_later(clickhouse: &ClickHouse, error: &anyhow::Error) -> bool {
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || {
         anyhow!(
-            "{ERASED_MAX} drivers are erased, which is the maximum: lift some (milepost erase --lift)"
+            "{ERASED_MAX} drivers are erased, which is the maximum: lift some \
+             (milepost erase --lift)"
         )
     };
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
@@ -395,7 +403,8 @@ async fn may_use_older_list(clickhouse: &ClickHouse, report: &EraseReport) -> Re
     let id = report.driver_id.as_str();
     ensure!(
         is_listed,
-        "{id} is not erased on the replica that answered: another run lifted it, or the replica lags"
+        "{id} is not erased on the replica that answered: another run lifted it, or the replica \
+         lags"
     );
     Ok(erased_for.is_some_and(|since| since < LIST_READ_TIME_MAX))
 }
@@ -475,12 +484,14 @@ async fn members(config: &Config, digest: &str) -> Members {
                 members.done.push(format!("{} at {address}", status.name));
             }
             Ok(status) if status.erased.as_deref() == Some(digest) => members.pending.push(format!(
-                "{} at {address} skips erased drivers; its spool has {}: it drops their rows when it inserts a batch. For files in \
-                 quarantine, stop it and run the command on its machine",
+                "{} at {address} skips erased drivers; its spool has {}: it drops their rows when \
+                 it inserts a batch. For files in quarantine, stop it and run the command on its \
+                 machine",
                 status.name, counted(status.spool_files, "file")
             )),
             Ok(status) => {
-                members.pending.push(format!("{} at {address} has not read the current list yet", status.name));
+                let text = format!("{} at {address} has not read the current list yet", status.name);
+                members.pending.push(text);
             }
             Err(why) => members.pending.push(format!("{address} could not be asked: {why}")),
         }
@@ -538,7 +549,8 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             );
             if quarantined > 0 {
                 text += &format!(
-                    "; {} in quarantine, which it does not change: stop it, and run the command again",
+                    "; {} in quarantine, which it does not change: stop it, and run the command \
+                     again",
                     counted(quarantined, "file")
                 );
             }
@@ -609,7 +621,8 @@ mod tests {
         let urls = format!("['http://{unused_address}', 'http://{}']", other.local_addr().unwrap());
         for replication in ["macros", "managed"] {
             let toml = format!(
-                "mqtt.client_id = 'm-0'\nclickhouse = {{ url = {urls}, replication = '{replication}' }}"
+                "mqtt.client_id = 'm-0'\n\
+                 clickhouse = {{ url = {urls}, replication = '{replication}' }}"
             );
             let config = Config::parse(&toml).unwrap();
             let driver_id = DriverId::new("7").unwrap();

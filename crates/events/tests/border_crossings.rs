@@ -336,10 +336,15 @@ proptest! {
     #![proptest_config(cases::cases(256))]
 
     #[test]
-    fn crossings_match_their_definition(steps in steps(), wait in 1_i64..300, is_polled in any::<bool>()) {
+    fn crossings_match_their_definition(
+        steps in steps(),
+        wait in 1_i64..300,
+        is_polled in any::<bool>(),
+    ) {
         let until = steps.last().unwrap().0 + wait;
-        let fixes: Vec<Fix> =
-            steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
+        let to_fix =
+            |(second, beyond, speed): &(_, f64, _)| fix(*second, 100.0 + beyond, *speed);
+        let fixes: Vec<Fix> = steps.iter().map(to_fix).collect();
         let mut watch = Watch::new(depot(None));
         let found = if is_polled {
             events_of(&mut watch, &fixes, until)
@@ -356,7 +361,8 @@ proptest! {
         // A crossing becomes known with the next fix, or after two minutes without one.
         for event in &found {
             let next = fixes.iter().find(|fix| fix.ts > event.ts).map_or(i64::MAX, |fix| fix.ts);
-            prop_assert!(event.known_at == next || event.known_at == event.ts + ALONE * 1_000 && event.known_at < next);
+            let alone = event.ts + ALONE * 1_000;
+            prop_assert!(event.known_at == next || event.known_at == alone && alone < next);
         }
     }
 
@@ -367,10 +373,12 @@ proptest! {
         back in 0_usize..6,
     ) {
         let until = steps.last().unwrap().0 + 300;
-        let fixes: Vec<Fix> =
-            steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
+        let to_fix =
+            |(second, beyond, speed): &(_, f64, _)| fix(*second, 100.0 + beyond, *speed);
+        let fixes: Vec<Fix> = steps.iter().map(to_fix).collect();
         let ids = |events: &[Event]| {
-            let crossings = events.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
+            let is_crossing = |event: &&Event| matches!(event.kind, Kind::Entered | Kind::Left);
+            let crossings = events.iter().filter(is_crossing);
             crossings.map(Event::id).collect::<BTreeSet<_>>()
         };
         let uninterrupted = ids(&events_of(&mut Watch::new(depot(None)), &fixes, until));

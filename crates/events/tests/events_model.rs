@@ -232,7 +232,10 @@ proptest! {
     #![proptest_config(cases::cases(256))]
 
     #[test]
-    fn redelivered_fix_causes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {
+    fn redelivered_fix_causes_no_event(
+        drive in drives(),
+        echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30),
+    ) {
         let until = time_after(&drive);
         let once = events_of(&mut Watch::new(rules()), &drive, until);
         let again = events_of(&mut Watch::new(rules()), &with_echoes(&drive, &echoes), until);
@@ -248,14 +251,18 @@ proptest! {
     ) {
         let drive = &drive[..drive.len().min(25)];
         let until = time_after(drive) + 200_000;
-        let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(|(fix, late)| (fix.clone(), fix.inserted_at + 500 + late)).collect();
+        let with_delay = |(fix, late): (&Fix, i64)| (fix.clone(), fix.inserted_at + 500 + late);
+        let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(with_delay).collect();
         let is_contact = |event: &Event| matches!(event.kind, Kind::Silent | Kind::Heard);
-        let (contacts, others): (Vec<_>, Vec<_>) = events_of(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
-        let (found_contacts, found): (Vec<_>, Vec<_>) = events_of_polls(&inserts, &pauses, rows_max, until).into_iter().partition(is_contact);
+        let expected = events_of(&mut Watch::new(rules()), drive, until);
+        let (contacts, others): (Vec<_>, Vec<_>) = expected.into_iter().partition(is_contact);
+        let found = events_of_polls(&inserts, &pauses, rows_max, until);
+        let (found_contacts, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
         // A poll is some seconds late, so it may miss a silence that ends within these seconds. It
         // must not find any other.
-        prop_assert!(ids(&found_contacts).is_subset(&ids(&contacts)), "{:?} {:?}", contacts, found_contacts);
+        let is_subset = ids(&found_contacts).is_subset(&ids(&contacts));
+        prop_assert!(is_subset, "{:?} {:?}", contacts, found_contacts);
     }
 
     #[test]
@@ -264,12 +271,16 @@ proptest! {
         let until = time_after(&drive);
         let _ = events_of(&mut watch, &drive, until);
         let mut out = Vec::new();
-        watch.handle_fix(Fix { inserted_at: until + 1, ..drive[index.index(drive.len())].clone() }, &mut out);
+        let repeated = drive[index.index(drive.len())].clone();
+        watch.handle_fix(Fix { inserted_at: until + 1, ..repeated }, &mut out);
         prop_assert_eq!(out, vec![]);
     }
 
     #[test]
-    fn late_fixes_cause_no_event(drive in drives(), late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20)) {
+    fn late_fixes_cause_no_event(
+        drive in drives(),
+        late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20),
+    ) {
         let until = time_after(&drive);
         let once = events_of(&mut Watch::new(rules()), &drive, until);
         let mut watch = Watch::new(rules());
@@ -281,8 +292,11 @@ proptest! {
             watch.handle_fix(current.clone(), &mut out);
             seen.insert(current.driver_id.clone());
             // A fix older than all others of its driver, inserted now.
-            if let Some((driver, before, lng)) = late.next() && seen.contains(&format!("d{driver}")) {
-                watch.handle_fix(Fix { inserted_at: current.inserted_at, ..fix(driver, BEGAN - before, lng) }, &mut out);
+            if let Some((driver, before, lng)) = late.next()
+                && seen.contains(&format!("d{driver}"))
+            {
+                let older = fix(driver, BEGAN - before, lng);
+                watch.handle_fix(Fix { inserted_at: current.inserted_at, ..older }, &mut out);
             }
         }
         watch.tick(until, &mut out);
@@ -304,9 +318,11 @@ proptest! {
                 Kind::Slow => ("speed", false),
                 Kind::Jump | Kind::OffHours => continue,
             };
-            let before = states.insert((event.driver_id.clone(), state, event.fence.clone()), event.kind);
+            let key = (event.driver_id.clone(), state, event.fence.clone());
+            let before = states.insert(key, event.kind);
             prop_assert_ne!(before, Some(event.kind), "{:?}", events);
-            prop_assert!(begins || before.is_some(), "a state ended that had not begun: {:?}", events);
+            let has_begun = begins || before.is_some();
+            prop_assert!(has_begun, "a state ended that had not begun: {:?}", events);
         }
     }
 
@@ -335,14 +351,17 @@ proptest! {
         // The table of states has only the newest event of each state. The replayed events imply
         // the states before them.
         let newest = |event: &&Event| {
-            let key = |event: &Event| (event.driver_id.clone(), state_of(event), event.fence.clone());
+            let key = |event: &Event| {
+                (event.driver_id.clone(), state_of(event), event.fence.clone())
+            };
             let same = |other: &&Event| key(other) == key(event);
             written.iter().rfind(same).is_some_and(|other| other.id() == event.id())
         };
-        for event in written.iter().filter(newest).filter(|event| event.known_at <= replayed_after) {
+        let is_replayed = |event: &&Event| event.known_at > replayed_after;
+        for event in written.iter().filter(newest).filter(|event| !is_replayed(event)) {
             second.restore_event(event);
         }
-        second.restore_states_before(written.iter().filter(|event| event.known_at > replayed_after));
+        second.restore_states_before(written.iter().filter(is_replayed));
         let replayed = events_of(&mut second, &drive[from..], until);
         let found: BTreeSet<String> = ids(&written).union(&ids(&replayed)).cloned().collect();
         prop_assert_eq!(found, ids(&uninterrupted));
@@ -350,9 +369,9 @@ proptest! {
 
     #[test]
     fn every_driver_ends_in_the_fences_around_its_last_good_fix(drive in drives()) {
-        let drive: Vec<Fix> = drive.into_iter().filter(|fix| fix.acc.is_none_or(|acc| acc <= 200.0)).collect();
+        let is_accurate = |fix: &Fix| fix.acc.is_none_or(|acc| acc <= 200.0);
+        let mut drive: Vec<Fix> = drive.into_iter().filter(is_accurate).collect();
         prop_assume!(!drive.is_empty());
-        let mut drive = drive;
         // Three much later fixes at one place decide every crossing that was still undecided.
         let later = time_after(&drive) + 4_000_000;
         for driver in 0..3 {
@@ -374,8 +393,8 @@ proptest! {
                 | Kind::Jump => {}
             }
         }
-        let wanted: BTreeSet<_> = (1..3).map(|driver| (format!("d{driver}"), "b".to_owned())).collect();
-        prop_assert_eq!(inside, wanted);
+        let expected = ["d1", "d2"].map(|driver| (driver.to_owned(), "b".to_owned()));
+        prop_assert_eq!(inside, BTreeSet::from(expected));
     }
 }
 

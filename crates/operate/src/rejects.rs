@@ -60,8 +60,8 @@ impl Shown for Summary {
         let again: BTreeMap<_, _> =
             rejected_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
-            "rejects": rejects, "positions_inserted": inserted, "erased": erased, "rejected_again": again, "truncated": truncated,
-            "without_row": without_row,
+            "rejects": rejects, "positions_inserted": inserted, "erased": erased,
+            "rejected_again": again, "truncated": truncated, "without_row": without_row,
         })
     }
 }

@@ -350,10 +350,14 @@ mod tests {
 
     #[test]
     fn screen_has_rates_and_quantiles_of_the_interval() {
-        let before = "messages_received_total 100\npositions_rejected_total{reason=\"a\"} 1\npositions_rejected_total{reason=\"b\"} 1\n\
-                      fix_age_seconds_bucket{le=\"1\"} 9\nfix_age_seconds_bucket{le=\"+Inf\"} 100\n";
-        let after = "messages_received_total 40100\npositions_rejected_total{reason=\"a\"} 5\npositions_rejected_total{reason=\"b\"} 1\n\
-                     fix_age_seconds_bucket{le=\"1\"} 108\nfix_age_seconds_bucket{le=\"+Inf\"} 200\nmqtt_window 400\nmqtt_unacked 100\n\
+        let before = "messages_received_total 100\npositions_rejected_total{reason=\"a\"} 1\n\
+                      positions_rejected_total{reason=\"b\"} 1\n\
+                      fix_age_seconds_bucket{le=\"1\"} 9\n\
+                      fix_age_seconds_bucket{le=\"+Inf\"} 100\n";
+        let after = "messages_received_total 40100\npositions_rejected_total{reason=\"a\"} 5\n\
+                     positions_rejected_total{reason=\"b\"} 1\n\
+                     fix_age_seconds_bucket{le=\"1\"} 108\n\
+                     fix_age_seconds_bucket{le=\"+Inf\"} 200\nmqtt_window 400\nmqtt_unacked 100\n\
                      positions_in_spool 1234567\n";
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let began = Instant::now();

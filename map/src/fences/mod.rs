@@ -61,11 +61,14 @@ impl Stored {
 /// Columns of [`Stored`] before `rules`.
 const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_from,
     toUnixTimestamp64Milli(fences.valid_until) AS valid_until,
-    toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons, ";
+    toJSONString(arrayMap(polygon -> arrayMap(ring ->
+        arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons, ";
 /// Column `rules` of [`Stored`]. `toJSONString` writes NULL as null.
-const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
-    'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32), silent_for_s Nullable(UInt32),
-    hours Nullable(String), hours_zone Nullable(String), drivers Array(String))')) AS rules";
+const RULES: &str = "toJSONString(CAST(
+    (speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
+    'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32),
+    silent_for_s Nullable(UInt32), hours Nullable(String), hours_zone Nullable(String),
+    drivers Array(String))')) AS rules";
 /// Stands in for [`RULES`] if an older `milepost migrate` created the table without columns of
 /// rules.
 const NO_RULES: &str = "'{}' AS rules";
@@ -94,7 +97,8 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
     let fetch = async |rules: &str| {
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
-            WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+            WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3)
+                ORDER BY name, valid_from LIMIT {FENCES_MAX}"
         );
         store.fetch_all::<Stored>(|| store.query(&sql)).await
     };
@@ -161,7 +165,8 @@ pub async fn put(
     }
     write(writer, database, &rows).await.map_err(|error| unavailable(writer, &error))?;
     let action = if change.outline == Outline::Ended { "ended" } else { "stored" };
-    tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {action}");
+    let Change { name, rewrites_past, .. } = change;
+    tracing::info!(user, fence = ?name, rewrites_past, "a fence was {action}");
     Ok(())
 }
 
@@ -259,7 +264,8 @@ async fn read(
     let client = writer.client();
     let fetch = async |rules: &str| {
         let sql = format!(
-            "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
+            "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL \
+             WHERE has({{names:Array(String)}}, name)"
         );
         client.query(&sql).param("names", names).fetch_whole::<Stored>().await
     };
@@ -285,16 +291,20 @@ async fn write(
     } else {
         (
             ", speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers",
-            ", JSONExtract(row.5, 'speed_limit_kmh', 'Nullable(Float64)'), JSONExtract(row.5, 'stay_max_s', 'Nullable(UInt32)'),
-            JSONExtract(row.5, 'silent_for_s', 'Nullable(UInt32)'), JSONExtract(row.5, 'hours', 'Nullable(String)'),
-            JSONExtract(row.5, 'hours_zone', 'Nullable(String)'), JSONExtract(row.5, 'drivers', 'Array(String)')",
+            ", JSONExtract(row.5, 'speed_limit_kmh', 'Nullable(Float64)'),
+                JSONExtract(row.5, 'stay_max_s', 'Nullable(UInt32)'),
+            JSONExtract(row.5, 'silent_for_s', 'Nullable(UInt32)'),
+                JSONExtract(row.5, 'hours', 'Nullable(String)'),
+            JSONExtract(row.5, 'hours_zone', 'Nullable(String)'),
+                JSONExtract(row.5, 'drivers', 'Array(String)')",
         )
     };
     let sql = format!(
         "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons{columns})
         SELECT row.1, fromUnixTimestamp64Milli(row.2), fromUnixTimestamp64Milli(row.3),
             JSONExtract(row.4, 'Array(Array(Array(Tuple(Float64, Float64))))'){values}
-        FROM (SELECT arrayJoin(arrayZip({{names:Array(String)}}, {{from:Array(Int64)}}, {{until:Array(Int64)}},
+        FROM (SELECT arrayJoin(arrayZip({{names:Array(String)}}, {{from:Array(Int64)}},
+            {{until:Array(Int64)}},
             {{polygons:Array(String)}}, {{rules:Array(String)}})) AS row)"
     );
     let column = |value: fn(&Version) -> i64| rows.iter().map(value).collect::<Vec<_>>();

@@ -125,7 +125,8 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     let is_in_place = has_same_span || change.rewrites_past;
     if target.until_ms <= now_ms && (!change.rewrites_past || until_ms > target.until_ms) {
         return Err(
-            "this version of the fence has ended; another user may have changed it: reload the fence"
+            "this version of the fence has ended; another user may have changed it: reload the \
+             fence"
                 .to_owned(),
         );
     }
@@ -190,7 +191,8 @@ fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> R
     match stored.iter().find(is_new_overlap) {
         None => Ok(()),
         Some(row) => Err(format!(
-            "another version of the fence \"{}\" is valid in a part of that time: reload the fences, or choose another name",
+            "another version of the fence \"{}\" is valid in a part of that time: reload the \
+             fences, or choose another name",
             row.name
         )),
     }

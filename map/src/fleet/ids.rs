@@ -120,7 +120,9 @@ mod tests {
         #![proptest_config(crate::cases::cases(256))]
 
         #[test]
-        fn every_id_keeps_its_number_until_it_is_removed(steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300)) {
+        fn every_id_keeps_its_number_until_it_is_removed(
+            steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300),
+        ) {
             let (mut ids, mut model) = (Ids::default(), BTreeMap::new());
             for (driver, is_wanted) in steps {
                 let id = format!("driver-{driver}").into_bytes();

@@ -65,8 +65,9 @@ fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
     // `blob:` admits workers that a library starts from a blob. MapLibre's own worker is a file
     // (view.ts), and nothing is inline.
     let policy = format!(
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:{other_origins}; \
-         connect-src 'self'{other_origins}; font-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; \
+        "default-src 'none'; script-src 'self'; style-src 'self'; \
+         img-src 'self' data: blob:{other_origins}; connect-src 'self'{other_origins}; \
+         font-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'"
     );
     let pairs = [
@@ -103,8 +104,8 @@ async fn authenticate(
         return next.run(request).await;
     }
     if !request.method().is_safe() && is_foreign(request.headers()) {
-        let why = "another site's page may not write here: Origin is not the address in Host; a proxy must pass Host on \
-                   (nginx: proxy_set_header Host $http_host)";
+        let why = "another site's page may not write here: Origin is not the address in Host; a \
+                   proxy must pass Host on (nginx: proxy_set_header Host $http_host)";
         return Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response();
     }
     if let Some(answer) = Box::pin(serve_link(&state, &mut request, next.clone())).await {
@@ -124,7 +125,8 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
         return if is_this_machine(request.headers()) {
             next.run(request).await
         } else {
-            let why = "no login is configured: only this machine is served, as localhost or a loopback address";
+            let why = "no login is configured: only this machine is served, as localhost or a \
+                       loopback address";
             Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response()
         };
     }

@@ -256,7 +256,8 @@ pub(super) async fn run_query<T>(
 ) -> Result<T, Refusal> {
     let permit = tokio::time::timeout(PERMIT_TIMEOUT, state.query_permits.acquire()).await;
     let Ok(Ok(_permit)) = permit else {
-        let message = "too many requests query ClickHouse at once (clickhouse.queries_max): try again in a few seconds";
+        let message = "too many requests query ClickHouse at once (clickhouse.queries_max): try \
+                       again in a few seconds";
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, message.to_owned()));
     };
     let _timer = state.live.metrics.viewer_queries.start_timer();

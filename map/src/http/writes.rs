@@ -35,8 +35,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const LINK_HOURS: u32 = 24;
 /// Maximum time to read the list of erased drivers before a row is written.
 const ERASED_WITHIN: Duration = Duration::from_secs(20);
-const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing was stored: try again; send fewer \
-     cards at once";
+const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing \
+                               was stored: try again; send fewer cards at once";
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
@@ -247,7 +247,8 @@ async fn make_link(
     let secret = secret.ok().and_then(Result::ok);
     let secret =
         secret.ok_or_else(|| unavailable("access.links_key_file cannot be read".to_owned()))?;
-    tracing::info!(user = viewer.name, drivers = ?link.drivers, groups = ?link.groups, hours, "a link was made");
+    let (drivers, groups) = (&link.drivers, &link.groups);
+    tracing::info!(user = viewer.name, ?drivers, ?groups, hours, "a link was made");
     Ok(answer(&json!({ "link": link.sign(&secret), "until": until })))
 }
 

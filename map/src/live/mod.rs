@@ -287,7 +287,9 @@ impl Live {
                 let (mut rows, mut last_row_at) = (self.metrics.rows_read.get(), began);
                 loop {
                     tokio::select! {
-                        read = &mut read => break read.unwrap_or(Err(clickhouse::error::Error::TimedOut)),
+                        read = &mut read => {
+                            break read.unwrap_or(Err(clickhouse::error::Error::TimedOut));
+                        }
                         () = tokio::time::sleep(PERIOD) => {}
                     }
                     // The counter rises with every few thousand rows.

@@ -24,7 +24,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0_u8..20, 0_i64..50, -89.0_f64..89.0).prop_map(|(driver, ts, lat)| Step::Update(driver, ts, lat)),
+        8 => (0_u8..20, 0_i64..50, -89.0_f64..89.0)
+            .prop_map(|(driver, ts, lat)| Step::Update(driver, ts, lat)),
         2 => Just(Step::Commit),
         1 => (0_u8..25).prop_map(Step::Pass),
     ]
@@ -44,7 +45,9 @@ proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
     #[test]
-    fn greatest_fix_of_each_driver_wins_in_any_order(steps in proptest::collection::vec(step(), 0..200)) {
+    fn greatest_fix_of_each_driver_wins_in_any_order(
+        steps in proptest::collection::vec(step(), 0..200),
+    ) {
         let (mut fleet, mut model) = (Fleet::new(1_000), BTreeMap::<String, Fix>::new());
         for step in steps {
             match step {
@@ -77,7 +80,8 @@ proptest! {
         }
         let recent = model.values().filter(|fix| fix.received_ms >= 25).count();
         prop_assert_eq!(summary(&fleet, &Arc::default(), AGES, 60_025).seen_1m, recent);
-        let expected: Vec<&str> = model.keys().filter(|name| name.starts_with("d1")).map(String::as_str).take(4).collect();
+        let expected = model.keys().filter(|name| name.starts_with("d1"));
+        let expected: Vec<&str> = expected.map(String::as_str).take(4).collect();
         prop_assert_eq!(fleet.search("d1", |_| true, 4), expected);
     }
 }

@@ -37,7 +37,8 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
         (
             span,
             "from=yesterday",
-            "from: \"yesterday\" is not a time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
+            "from: \"yesterday\" is not a time; expected milliseconds since 1970, or a string such \
+             as 2026-11-21T08:00:00Z",
         ),
         (span, "from=-1", "is not a time"),
         (span, "from=1e12", "is not a time"),
@@ -67,7 +68,8 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
         (
             of,
             "",
-            "of: missing; expected z/x/y,z/x/y:version,… with z from 0 to 14, x and y from 0 to 2^z - 1",
+            "of: missing; expected z/x/y,z/x/y:version,… with z from 0 to 14, x and y from 0 to \
+             2^z - 1",
         ),
         (of, "of=15/0/0", "of: \"15/0/0\" is not a tile; expected z/x/y,z/x/y:version,…"),
         (of, "of=1/2/0", "is not a tile"),

@@ -169,7 +169,8 @@ proptest! {
     /// The counts of a tile's cells add up to its drivers, at any zoom.
     #[test]
     fn cells_add_up_to_the_drivers_of_their_tile(
-        places in proptest::collection::vec((47.0_f64..49.0, 10.0_f64..12.0), 30..200), z in 0_u8..=14,
+        places in proptest::collection::vec((47.0_f64..49.0, 10.0_f64..12.0), 30..200),
+        z in 0_u8..=14,
     ) {
         let fleet = fleet(&places);
         let (lat, lng) = places[0];

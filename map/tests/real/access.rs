@@ -195,7 +195,8 @@ async fn over_tls(map: &Map, tls: TlsConnector) -> Result<String> {
     let mut stream =
         tls.connect(ServerName::try_from("localhost")?, stream).await.context("no handshake")?;
     let request = format!(
-        "GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {RIGHT}\r\nConnection: close\r\n\r\n"
+        "GET /api/config HTTP/1.1\r\nHost: localhost\r\n\
+         Authorization: {RIGHT}\r\nConnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
@@ -294,11 +295,13 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     ensure!(names()? == "yard");
     ensure!(status_of("ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))? == 200);
     ensure!(names()? == "yard");
-    let spans = "SELECT groupArray((length(polygons[1][1]), toUnixTimestamp(valid_from) > 0, valid_until > now() + 3600)) FROM \
-        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
+    let spans = "SELECT groupArray((length(polygons[1][1]), toUnixTimestamp(valid_from) > 0, \
+                 valid_until > now() + 3600)) FROM \
+                 (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
     ensure!(world.query(spans)? == "[(4,0,0),(4,1,0),(5,1,1)]", "{}", world.query(spans)?);
-    let joined = "SELECT arraySlice(groupArray(valid_until), 1, 2) = arraySlice(groupArray(valid_from), 2) FROM \
-        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
+    let joined = "SELECT arraySlice(groupArray(valid_until), 1, 2) \
+                  = arraySlice(groupArray(valid_from), 2) FROM \
+                  (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
     ensure!(world.query(joined)? == "1");
     ensure!(status_of("ada", geojson, &end.replace(r#","valid_from":0"#, ""))? == 200);
     wait_until("the second fence has ended", SOON, || Ok(names()?.is_empty()))?;
@@ -311,8 +314,9 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     ensure!(status_of("ada", geojson, &planned)? == 200);
     ensure!(status_of("ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))? == 200);
     ensure!(names()? == "yard");
-    let last = "SELECT groupArray((length(polygons[1][1]), toYear(valid_from) = 2100, toYear(valid_until) = 2100)) FROM \
-        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from DESC LIMIT 2)";
+    let last = "SELECT groupArray((length(polygons[1][1]), toYear(valid_from) = 2100, \
+                toYear(valid_until) = 2100)) FROM \
+                (SELECT * FROM {db}.fences FINAL ORDER BY valid_from DESC LIMIT 2)";
     ensure!(world.query(last)? == "[(4,1,0),(5,0,1)]", "{}", world.query(last)?);
     let never = planned.replace(r#""valid_from""#, r#""valid_until":1000,"valid_from""#);
     ensure!(status_of("ada", geojson, &never)? == 400);
@@ -320,8 +324,10 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     // A fence valid from 1965 to 2250 keeps these moments when it is edited; visits before keep its
     // old outline.
     world.query(
-        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT 'old town', toDateTime64('1965-03-01', 3, 'UTC'), \
-         toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from LIMIT 1",
+        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) \
+         SELECT 'old town', toDateTime64('1965-03-01', 3, 'UTC'), \
+         toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from \
+         LIMIT 1",
     )?;
     let shown = |name: &str| -> Result<serde_json::Value> {
         let all = get(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
@@ -331,8 +337,10 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     let mut edited = shown("old town")?;
     edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.5, 47]);
     ensure!(post(&map, "ada", geojson, &edited.to_string())? == (200, "{}".to_owned()));
-    let old = "SELECT groupArray((toYear(valid_from) = 1965, toYear(valid_until) = 2250, polygons[1][1][2].1)) FROM \
-        (SELECT * FROM {db}.fences FINAL WHERE name IN ('old town', 'new town') ORDER BY valid_from, name)";
+    let old = "SELECT groupArray((toYear(valid_from) = 1965, toYear(valid_until) = 2250, \
+               polygons[1][1][2].1)) FROM \
+               (SELECT * FROM {db}.fences FINAL WHERE name IN ('old town', 'new town') \
+               ORDER BY valid_from, name)";
     ensure!(world.query(old)? == "[(1,0,12),(0,1,12.5)]", "{}", world.query(old)?);
     // A page that still shows the former version gets a conflict.
     edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.7, 47]);
@@ -373,7 +381,8 @@ fn open_ring_from_sql_is_served_closed_and_survives_an_edit() -> Result<()> {
     let world = world("map_open_ring")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('centre', \
-         [[[(13.40, 52.515), (13.41, 52.515), (13.41, 52.525), (13.40, 52.525)], [(13.404, 52.518), (13.406, 52.518), (13.406, 52.52)]]])",
+         [[[(13.40, 52.515), (13.41, 52.515), (13.41, 52.525), (13.40, 52.525)], \
+         [(13.404, 52.518), (13.406, 52.518), (13.406, 52.52)]]])",
     )?;
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
     let all = get(&map, "/api/fences", &[])?.json()?;

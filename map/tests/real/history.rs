@@ -15,9 +15,12 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
     // The drive begins at yesterday's noon, because a midnight would begin a new trip.
     let began = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     world.query(&format!(
-        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
-         WITH least(number, 300) + greatest(number, 600) - 600 AS steps SELECT 'd1', fromUnixTimestamp64Milli({began}) + \
-         toIntervalSecond(number * 2), number, 480000000 + steps * 2000, 110000000, if(number % 2, 65535, 1111), 0, 0, 0, now64(3) \
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+         heading_cdeg, alt_dm, acc_dm, received_at) \
+         WITH least(number, 300) + greatest(number, 600) - 600 AS steps \
+         SELECT 'd1', fromUnixTimestamp64Milli({began}) + \
+         toIntervalSecond(number * 2), number, 480000000 + steps * 2000, 110000000, \
+         if(number % 2, 65535, 1111), 0, 0, 0, now64(3) \
          FROM numbers(900)"
     ))?;
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
@@ -100,9 +103,12 @@ fn stay_begins_with_the_stop_or_the_first_fix_there() -> Result<()> {
     let arrive = |driver: &str, minutes: i64| {
         let began = now - (minutes + 10) * MINUTE_MS;
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
-             SELECT '{driver}', fromUnixTimestamp64Milli({began}) + toIntervalSecond(number * 30), number, \
-             480000000 + least(number, 20) * 20000, 110000000 + number % 2 * 100, if(number < 20, 740, 0), 0, 0, 0, now64(3) \
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at) \
+             SELECT '{driver}', fromUnixTimestamp64Milli({began}) + toIntervalSecond(number * 30), \
+             number, \
+             480000000 + least(number, 20) * 20000, 110000000 + number % 2 * 100, \
+             if(number < 20, 740, 0), 0, 0, 0, now64(3) \
              FROM numbers({})",
             (minutes + 10) * 2 + 1
         ))
@@ -225,12 +231,17 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
         ("car-1", 50.0, 65_535, now - 3_600_000, "map()"),
     ] {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, \
-             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({now}), 0, {lat} * 1e7, 110000000, {speed_cms}, 0, 0, 0, \
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at, \
+             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({now}), 0, {lat} * 1e7, \
+             110000000, {speed_cms}, 0, 0, 0, \
              fromUnixTimestamp64Milli({received}), {attributes}"
         ))?;
     }
-    world.query("INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(10, 47), (12, 47), (12, 48.2), (10, 48.2), (10, 47)]]])")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         VALUES ('depot', [[[(10, 47), (12, 47), (12, 48.2), (10, 48.2), (10, 47)]]])",
+    )?;
     let map = world.settings.run()?;
     for (filter, expected) in [
         ("", "car-1 van-1 van-2"),
@@ -301,8 +312,10 @@ fn replay_begins_with_each_last_fix_of_the_hour_before() -> Result<()> {
         ("starts", from, 48.4, 0),
     ] {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, \
-             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({ms}), 0, {lat} * 1e7, 110000000, {speed_cms}, 0, 0, 0, \
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at, \
+             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({ms}), 0, {lat} * 1e7, \
+             110000000, {speed_cms}, 0, 0, 0, \
              fromUnixTimestamp64Milli({ms}), map()"
         ))?;
     }

@@ -131,7 +131,8 @@ fn full_read_removes_erased_drivers() -> Result<()> {
     let map = world.settings.clone().with("MAP__REREAD", "5s").run()?;
     wait_for("both are there", &map, |tile| tile.ids.len() == 2)?;
     world.query(
-        "ALTER TABLE {db}.last_positions_state DELETE WHERE driver_id = 'd1' SETTINGS mutations_sync = 2",
+        "ALTER TABLE {db}.last_positions_state DELETE WHERE driver_id = 'd1' \
+         SETTINGS mutations_sync = 2",
     )?;
     wait_for("d1 is gone", &map, |tile| tile.ids == ["d2"])
 }

@@ -217,7 +217,7 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
 #[test]
 fn view_that_reads_a_missing_table_is_retried_once() -> Result<()> {
     const MESSAGE: &str = "Code: 60. DB::Exception: Unknown table expression identifier \
-        'fleet.fences' in scope SELECT * FROM fleet.fences. (UNKNOWN_TABLE)";
+                           'fleet.fences' in scope SELECT * FROM fleet.fences. (UNKNOWN_TABLE)";
     // The listener stands in for a ClickHouse without this table.
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let folder = lab_stack::folder()?;

@@ -23,8 +23,14 @@ fn fleet(name: &str) -> Result<World> {
              VALUES ('{driver}', now64(3), 0, 'entered', 'yard', 48, {lng}, now64(3))"
         ))?;
     }
-    world.query("INSERT INTO {db}.drivers (driver_id, name, `group`) VALUES ('north-1', 'Nora', 'north'), ('south-1', 'Sam', 'south')")?;
-    world.query("INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(10.9, 47.9), (11.1, 47.9), (11.1, 48.1), (10.9, 48.1)]]])")?;
+    world.query(
+        "INSERT INTO {db}.drivers (driver_id, name, `group`) \
+         VALUES ('north-1', 'Nora', 'north'), ('south-1', 'Sam', 'south')",
+    )?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         VALUES ('yard', [[[(10.9, 47.9), (11.1, 47.9), (11.1, 48.1), (10.9, 48.1)]]])",
+    )?;
     Ok(world)
 }
 
@@ -351,8 +357,10 @@ fn scope_stays_closed_when_the_table_drivers_is_lost() -> Result<()> {
     let world = fleet("map_lost_drivers")?;
     // The attributes of both drivers say north; the table moved one of them to the south.
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
-         SELECT concat(name, '-1'), now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('team', 'north') \
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
+         alt_dm, acc_dm, received_at, attributes) \
+         SELECT concat(name, '-1'), now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), \
+         map('team', 'north') \
          FROM (SELECT arrayJoin(['north', 'south']) AS name)",
     )?;
     let map = proxied(&world).with("MAP__GROUP_ATTRIBUTE", "team").run()?;

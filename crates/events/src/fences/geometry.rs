@@ -64,7 +64,8 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
         }
         if !(-180.0..=180.0).contains(lng) {
             return Err(format!(
-                "{lng} is not a longitude: cut an area that crosses the antimeridian into two polygons there (RFC 7946, 3.1.9)"
+                "{lng} is not a longitude: cut an area that crosses the antimeridian into two \
+                 polygons there (RFC 7946, 3.1.9)"
             ));
         }
     }
@@ -74,7 +75,8 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
         |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !covers_whole_width(ring);
     if let Some(pair) = ring.windows(2).find(jumps) {
         return Err(format!(
-            "crosses the antimeridian between {} and {}: cut it there into two polygons (RFC 7946, 3.1.9)",
+            "crosses the antimeridian between {} and {}: cut it there into two polygons \
+             (RFC 7946, 3.1.9)",
             format_point(pair[0]),
             format_point(pair[1])
         ));

@@ -40,7 +40,8 @@ impl Hours {
         })?;
         let fault = || {
             format!(
-                "\"{text}\" is not a list of opening hours such as \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\""
+                "\"{text}\" is not a list of opening hours such as \
+                 \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\""
             )
         };
         let (mut spans, mut earlier_days) = (Vec::new(), [false; 7]);
@@ -49,7 +50,8 @@ impl Hours {
             let days = rule_spans.iter().fold([false; 7], |days, span| union(days, span.days));
             if (0..7).any(|day| earlier_days[day] && days[day]) {
                 return Err(format!(
-                    "\"{text}\" has a day on both sides of a semicolon, and OpenStreetMap keeps only its later times: separate the times of one day with a comma"
+                    "\"{text}\" has a day on both sides of a semicolon, and OpenStreetMap keeps \
+                     only its later times: separate the times of one day with a comma"
                 ));
             }
             earlier_days = union(earlier_days, days);

@@ -46,8 +46,8 @@ impl Shown for Imported {
         let Self { args, invalid, invalid_features, new, changed, unchanged } = self;
         let imported = !args.dry_run && !self.is_refused();
         serde_json::json!({
-            "new": new, "changed": changed, "unchanged": unchanged, "invalid": invalid_features, "problems": invalid,
-            "imported": imported,
+            "new": new, "changed": changed, "unchanged": unchanged, "invalid": invalid_features,
+            "problems": invalid, "imported": imported,
         })
     }
 }
@@ -61,7 +61,8 @@ impl fmt::Display for Imported {
         writeln!(f, "invalid                   {:>10}", self.invalid_features)?;
         if self.is_refused() {
             f.write_str(
-                "nothing is imported: correct the invalid areas, or skip them with --skip-invalid\n",
+                "nothing is imported: correct the invalid areas, or skip them with \
+                 --skip-invalid\n",
             )
         } else if self.args.dry_run {
             f.write_str("nothing is imported: a dry run\n")

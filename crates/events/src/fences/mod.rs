@@ -157,7 +157,10 @@ fn moment(value: &Value, default: Timestamp) -> Result<Timestamp, String> {
     };
     let moment = rfc3339(&with_time).filter(|moment| MOMENTS_MS.contains(&moment.unix_ms()));
     moment.ok_or_else(|| {
-        format!("{value} is not a date or time of the years 1900 to 2299, such as \"2026-11-21\" (UTC) or \"2026-11-21T08:00:00+01:00\"")
+        format!(
+            "{value} is not a date or time of the years 1900 to 2299, such as \"2026-11-21\" (UTC) \
+             or \"2026-11-21T08:00:00+01:00\""
+        )
     })
 }
 

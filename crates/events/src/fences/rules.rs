@@ -47,7 +47,8 @@ impl FenceRules {
                 value.as_f64().filter(|kmh| *kmh > 0.0 && *kmh <= SPEED_LIMIT_KMH_MAX);
             if rules.speed_limit_kmh.is_none() {
                 faults.push(format!(
-                    "speed_limit_kmh: {value} is not a number above 0 and at most {SPEED_LIMIT_KMH_MAX}"
+                    "speed_limit_kmh: {value} is not a number above 0 and at most \
+                     {SPEED_LIMIT_KMH_MAX}"
                 ));
             }
         }
@@ -148,15 +149,16 @@ mod tests {
     fn properties_become_rules_and_null_counts_as_absent() {
         let mut faults = Vec::new();
         let all = json!({
-            "speed_limit_kmh": 30, "stay_max_s": 2700, "silent_for_s": 0, "hours": "Mo-Fr 06:00-18:00",
-            "hours_zone": "Europe/Berlin", "drivers": ["d1", "d2"],
+            "speed_limit_kmh": 30, "stay_max_s": 2700, "silent_for_s": 0,
+            "hours": "Mo-Fr 06:00-18:00", "hours_zone": "Europe/Berlin", "drivers": ["d1", "d2"],
         });
         let rules = FenceRules::read(&all, &mut faults);
         assert_eq!(
             serde_json::to_value(&rules).ok(),
             Some(json!({
-                "speed_limit_kmh": 30.0, "stay_max_s": 2700, "silent_for_s": 0, "hours": "Mo-Fr 06:00-18:00",
-                "hours_zone": "Europe/Berlin", "drivers": ["d1", "d2"],
+                "speed_limit_kmh": 30.0, "stay_max_s": 2700, "silent_for_s": 0,
+                "hours": "Mo-Fr 06:00-18:00", "hours_zone": "Europe/Berlin",
+                "drivers": ["d1", "d2"],
             }))
         );
         for none in [json!({}), json!({ "stay_max_s": null, "hours": null, "drivers": [] })] {

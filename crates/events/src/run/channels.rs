@@ -309,7 +309,9 @@ impl Channels {
             warn!(
                 to = name,
                 id = event.id(),
-                "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest state of each topic; this process does not deliver the others, which are in the table"
+                "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest \
+                 state of each topic; this process does not deliver the others, which are in the \
+                 table"
             );
         }
         dropped.inc();

@@ -186,8 +186,8 @@ fn level(name: &str) -> String {
 pub(super) fn payload(event: &Event) -> Vec<u8> {
     let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at: _ } = event;
     let mut payload = json!({
-        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "seq": seq, "lat": lat,
-        "lng": lng, "speed": speed,
+        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "seq": seq,
+        "lat": lat, "lng": lng, "speed": speed,
     });
     if !fence.is_empty() {
         payload["fence"] = json!(fence);
@@ -246,7 +246,8 @@ impl Outage {
                 to,
                 id,
                 why,
-                "the channel drops events: this process does not deliver them, but they are in the table"
+                "the channel drops events: this process does not deliver them, but they are in the \
+                 table"
             );
         }
     }

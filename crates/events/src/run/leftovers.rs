@@ -83,7 +83,8 @@ impl Leftovers {
                 events,
                 kinds = listed(kinds),
                 why,
-                "this start leaves out events that the channel never accepted: they are only in the table"
+                "this start leaves out events that the channel never accepted: they are only in \
+                 the table"
             );
             status.dropped.with_label_values(&[to]).inc_by(events);
         }
@@ -96,7 +97,8 @@ fn counted(channel: Channel, count: Result<Kinds, Error>) -> Kinds {
         warn!(
             to = channel.name(),
             why = error_chain(&error),
-            "this start could not count the events that it leaves out: milepost_events_dropped_total lacks them"
+            "this start could not count the events that it leaves out: \
+             milepost_events_dropped_total lacks them"
         );
         Kinds::new()
     })
@@ -126,7 +128,8 @@ mod tests {
             let mut stream = listener.accept().await.unwrap().0;
             assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             // No row; one column t of the type Int64.
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n\x01\x01t\x05Int64";
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\
+                           Connection: close\r\n\r\n\x01\x01t\x05Int64";
             stream.write_all(answer).await.unwrap();
         });
         let config = Config::parse(&format!("clickhouse.url = '{url}'")).unwrap();

@@ -172,7 +172,8 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         () = events.poll_forever(&mut answers) => {}
         () = beats => {}
         () = signals.next() => info!(
-            "stopping: the next process delivers the events that wait, but posts none older than a quarter of an hour"
+            "stopping: the next process delivers the events that wait, but posts none older than a \
+             quarter of an hour"
         ),
         Some(ended) = tasks.join_next() => bail!("a task ended unexpectedly: {:?}", ended.err()),
     }
@@ -321,7 +322,8 @@ impl Events {
         let began = Instant::now();
         self.reread().await?;
         if !self.unwritten.is_empty() {
-            self.write(answers).await?; // on an error nothing more is read, so `unwritten` stays bounded
+            // On an error nothing more is read, so `unwritten` stays bounded.
+            self.write(answers).await?;
         }
         if std::mem::take(&mut self.had_outage) {
             self.reader.lost_clickhouse();
@@ -370,20 +372,23 @@ impl Events {
         if step_ms != 0 && self.clock_log.allow(now) {
             warn!(
                 step_ms,
-                "ClickHouse's clock was set, or its replicas' clocks differ: no silence is reported until events.silent_for, or a fence's silent_for_s, has passed"
+                "ClickHouse's clock was set, or its replicas' clocks differ: no silence is \
+                 reported until events.silent_for, or a fence's silent_for_s, has passed"
             );
         }
         if self.reader.is_crowded() && self.crowded_log.allow(now) {
             warn!(
-                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events, and their drivers may be reported silent. If batch.rows_max is above that, lower it"
+                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events, and \
+                 their drivers may be reported silent. If batch.rows_max is above that, lower it"
             );
         }
         if self.watch.untracked_fixes > 0 && self.drivers_log.allow(now) {
             warn!(
                 drivers = self.watch.drivers(),
-                "as many drivers as this process can watch: fixes of further drivers cause no events and do not count in \
-                 milepost_positions_missing. The usual cause is ids that change with each trip, or that come from the \
-                 wrong field: mend them, and restart this process, which then watches the drivers of the last day"
+                "as many drivers as this process can watch: fixes of further drivers cause no \
+                 events and do not count in milepost_positions_missing. The usual cause is ids \
+                 that change with each trip, or that come from the wrong field: mend them, and \
+                 restart this process, which then watches the drivers of the last day"
             );
         }
     }
@@ -488,7 +493,8 @@ impl Events {
         if uncleared > 0 {
             warn!(
                 drivers = uncleared,
-                "too many erased drivers to clear all their topics: remove their retained messages from the broker"
+                "too many erased drivers to clear all their topics: remove their retained messages \
+                 from the broker"
             );
         }
     }

@@ -98,7 +98,8 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status
                 _ = publisher.idle() => {
                     connected = None;
                     presence.handle_disconnect(false, Instant::now());
-                    sleep(RETRY_PAUSE_MIN).await; // another client with the same id may have connected
+                    // Another client with the same id may have connected.
+                    sleep(RETRY_PAUSE_MIN).await;
                 }
             }
             continue;
@@ -137,8 +138,8 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status
                 if may_be_cause {
                     pauses.suspect_message(now);
                     effect = format!(
-                        "; events that failed before wait for {HANG_UP_PAUSE:?}, and while others can be published, so do \
-                         events whose kind and fence failed last"
+                        "; events that failed before wait for {HANG_UP_PAUSE:?}, and while others \
+                         can be published, so do events whose kind and fence failed last"
                     );
                 }
                 // The message is rarely the cause, so mark its rule as failing only if it failed
@@ -606,7 +607,8 @@ mod tests {
     async fn pause_after_an_event_ended_the_connection_is_reported() {
         let broker = Broker::start(|_, _| None).await;
         broker.send("a", Kind::Silent).await;
-        let pause = "; events that failed before wait for 5s, and while others can be published, so do events whose kind and fence failed last";
+        let pause = "; events that failed before wait for 5s, and while others can be published, \
+                     so do events whose kind and fence failed last";
         let is_reported = async {
             while !broker.status.health.unready().iter().any(|line| line.ends_with(pause)) {
                 sleep(Duration::from_millis(20)).await;

@@ -53,14 +53,16 @@ impl Status {
                 &registry,
                 Gauge::new(
                     "milepost_events_behind_seconds",
-                    "Duration of the last poll for new fixes, plus the lag of the replica that answered it",
+                    "Duration of the last poll for new fixes, plus the lag of the replica that \
+                     answered it",
                 ),
             ),
             missing: registered(
                 &registry,
                 IntGauge::new(
                     "milepost_positions_missing",
-                    "Numbers between the first and the highest seq of each driver that were never received; late fixes reduce it",
+                    "Numbers between the first and the highest seq of each driver that were never \
+                     received; late fixes reduce it",
                 ),
             ),
             registry,

@@ -169,7 +169,9 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: QueueEnds, status: Arc<S
         let next_at = posts.next_at();
         let wake_at = next_at.unwrap_or_else(Instant::now);
         let (post, answer) = tokio::select! {
-            Some(ended) = running.join_next() => ended.expect("a post neither panics nor is cancelled"),
+            Some(ended) = running.join_next() => {
+                ended.expect("a post neither panics nor is cancelled")
+            }
             order = ends.orders.recv() => {
                 match order {
                     None => return,
@@ -467,7 +469,12 @@ mod tests {
     async fn retry_after_of_503_delays_only_its_driver() {
         let mut hook = Hook::start(|id, attempt| {
             let is_first = id.starts_with('a') && attempt == 1;
-            Some(if is_first { "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT" } else { "200 x" })
+            Some(if is_first {
+                "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                 Retry-After: Sun, 06 Nov 1994 08:49:39 GMT"
+            } else {
+                "200 x"
+            })
         })
         .await;
         hook.send(event("a", "yard", 1)).await;

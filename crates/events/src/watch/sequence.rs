@@ -184,7 +184,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(256)
+        })]
 
         /// Sends numbers in any order, with repeats, and compares the count with the numbers that
         /// were never sent.
@@ -195,7 +198,8 @@ mod tests {
             missing += seqs.iter().map(|seq| sequence.record(*seq, 0)).sum::<i64>();
             let received: BTreeSet<u32> = seqs.into_iter().chain([1]).collect();
             let highest = received.last().copied().unwrap_or_default();
-            prop_assert_eq!(missing, i64::from(highest) - i64::try_from(received.len()).unwrap_or_default());
+            let received = i64::try_from(received.len()).unwrap_or_default();
+            prop_assert_eq!(missing, i64::from(highest) - received);
         }
     }
 }

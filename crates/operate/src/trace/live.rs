@@ -118,7 +118,8 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
                 for (topic, grant) in mqtt.topics.iter().zip(grants) {
                     if !matches!(grant, Grant::Granted(_)) {
                         bail!(
-                            "the broker does not let this login subscribe to {topic} without a group: {grant:?}"
+                            "the broker does not let this login subscribe to {topic} without a \
+                             group: {grant:?}"
                         );
                     }
                 }

@@ -60,12 +60,17 @@ impl Shown for Trace {
     fn json(&self) -> serde_json::Value {
         let Self { driver_id, last, fixes, rejects, erased_s, spool, members } = self;
         let number = |text: &str| text.parse::<f64>().ok(); // null: unknown
+        let last = last.as_ref().map(|last| {
+            let LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at } = last;
+            json!({
+                "ts": ts, "age_seconds": age_s.parse::<i64>().ok(), "lat": number(lat),
+                "lng": number(lng), "speed": number(speed),
+                "received_at": received_at, "inserted_at": inserted_at,
+            })
+        });
         json!({
             "driver_id": driver_id.as_str(),
-            "last": last.as_ref().map(|LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }| json!({
-                "ts": ts, "age_seconds": age_s.parse::<i64>().ok(), "lat": number(lat), "lng": number(lng), "speed": number(speed),
-                "received_at": received_at, "inserted_at": inserted_at,
-            })),
+            "last": last,
             "fixes_last_hour": fixes[0], "fixes_last_day": fixes[1],
             "rejects_last_hour": rejects,
             "erased_seconds_ago": erased_s,
