@@ -44,11 +44,10 @@ pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Aler
         FROM {db}.alerts_seen GROUP BY driver_id, ts, seq, kind, fence";
     let sql = format!(
         "SELECT event.driver_id AS driver_id, toUnixTimestamp64Milli(event.ts) AS ts,
-            event.seq AS seq,
-            toString(event.kind) AS kind, event.fence AS fence, event.lat AS lat,
-                event.lng AS lng, event.speed AS speed,
+            event.seq AS seq, toString(event.kind) AS kind, event.fence AS fence,
+            event.lat AS lat, event.lng AS lng, event.speed AS speed,
             toUnixTimestamp64Milli(event.known_at) AS known_at, seen.viewer AS seen_by,
-                toUnixTimestamp64Milli(seen.at) AS seen_at
+            toUnixTimestamp64Milli(seen.at) AS seen_at
         FROM
         (
             SELECT * FROM {{db}}.events FINAL

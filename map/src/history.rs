@@ -236,7 +236,7 @@ pub async fn cells(
     let sql = format!(
         "SELECT toInt32(round(avg(lat) * 1e7)) AS lat_e7, toInt32(round(avg(lng) * 1e7)) AS lng_e7,
             toUInt32(toUnixTimestamp(max(ts))) AS ts_s,
-                toUInt32(least(count(), 4294967295)) AS fixes,
+            toUInt32(least(count(), 4294967295)) AS fixes,
             toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes AS fix
         WHERE {IN_SPAN} AND {} AND {{in_scope}}
@@ -310,7 +310,7 @@ pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Resul
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms,
             argMax(fix.lat, (fix.ts, seq)) AS at_lat,
             argMax(fix.lng, (fix.ts, seq)) AS at_lng,
-                argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
+            argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
         FROM {{db}}.fixes AS fix
         WHERE {IN_SPAN} AND {{in_scope}}
             AND (toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}} OR {})
@@ -411,7 +411,7 @@ pub async fn days(
         WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64})
             AND ts < fromUnixTimestamp64Milli({to:Int64})
             AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC'))
-                AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
+            AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
         ORDER BY day";
     let query = store.query(SQL).param("driver", driver).param("tz", zone);
     let query = query.param("from", span.from_ms).param("to", span.to_ms);
@@ -441,7 +441,7 @@ pub async fn file(
 ) -> Result<String, Error> {
     let sql = format!(
         "SELECT toUnixTimestamp64Milli(fixes.ts) AS ms, lat, lng, alt, speed, heading
-            FROM {{db}}.fixes
+        FROM {{db}}.fixes
         WHERE driver_id = {{driver:String}}
             AND fixes.ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC')
             AND fixes.ts < parseDateTime64BestEffort({{to:String}}, 3, 'UTC')

@@ -51,7 +51,7 @@ pub async fn list(
     let sql = format!(
         "WITH (SELECT groupArrayArray(polygons) FROM {{db}}.fences FINAL
                 WHERE name = {{fence:String}} AND valid_from <= now64(3)
-                    AND valid_until > now64(3)) AS polygons
+                AND valid_until > now64(3)) AS polygons
         SELECT driver_id, toUnixTimestamp64Milli(last_positions.ts) AS ts, lat, lng, speed,
             '' AS name, '' AS in_group
         FROM {{db}}.last_positions
@@ -72,7 +72,7 @@ pub async fn list(
                 OR arrayExists(polygon -> pointInPolygon((lng, lat), polygon), polygons))
         ORDER BY driver_id LIMIT {limit}",
         in_group = "driver_id IN (SELECT driver_id FROM {db}.drivers FINAL
-            WHERE `group` = {group:String})
+                    WHERE `group` = {group:String})
                 OR {group_attribute:String} != ''
                     AND attributes[{group_attribute:String}] = {group:String}",
         limit = DRIVERS_MAX + 1

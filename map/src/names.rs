@@ -149,11 +149,11 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
     let (mut records, mut record, mut field) = (Vec::new(), Vec::new(), String::new());
     let (mut is_quoted, mut has_quoted_field) = (false, false);
     let mut chars = text.chars().peekable();
-    while let Some(letter) = chars.next() {
-        match letter {
+    while let Some(character) = chars.next() {
+        match character {
             '"' if is_quoted && chars.peek() == Some(&'"') => field.extend(chars.next()),
             '"' if is_quoted => is_quoted = false,
-            _ if is_quoted => field.push(letter),
+            _ if is_quoted => field.push(character),
             '"' if field.is_empty() => (is_quoted, has_quoted_field) = (true, true),
             ',' => record.push(std::mem::take(&mut field)),
             '\n' => {
@@ -164,7 +164,7 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
                 has_quoted_field = false;
             }
             '\r' if chars.peek().is_none_or(|next| *next == '\n') => {}
-            _ => field.push(letter),
+            _ => field.push(character),
         }
     }
     if is_quoted {

@@ -17,8 +17,7 @@ const TABLES: [(&str, &str); 4] = [
     (
         "alerts_seen",
         "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind,
-            '' AS fence,
-            '' AS seen_by, toDateTime64(0, 3, 'UTC') AS seen_at",
+            '' AS fence, '' AS seen_by, toDateTime64(0, 3, 'UTC') AS seen_at",
     ),
     (
         "drivers",
@@ -28,9 +27,8 @@ const TABLES: [(&str, &str); 4] = [
     (
         "events",
         "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind,
-            '' AS fence,
-            toFloat64(0) AS lat, toFloat64(0) AS lng, CAST(NULL, 'Nullable(Float32)') AS speed,
-            toDateTime64(0, 3, 'UTC') AS known_at",
+            '' AS fence, toFloat64(0) AS lat, toFloat64(0) AS lng,
+            CAST(NULL, 'Nullable(Float32)') AS speed, toDateTime64(0, 3, 'UTC') AS known_at",
     ),
     (
         "fences",

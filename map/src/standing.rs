@@ -96,7 +96,7 @@ async fn stay(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Stay>, Cl
 
 async fn newest(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Newest>, ClientError> {
     const SQL: &str = "SELECT toBool(kind = 'stop') AS is_stop,
-        toUnixTimestamp64Milli(began) AS began_ms,
+            toUnixTimestamp64Milli(began) AS began_ms,
             toUnixTimestamp64Milli(ended) AS ended_ms
         FROM {db}_ask.episodes(driver = {driver:String}, from = {from:String}, to = {to:String},
             tz = 'UTC')

@@ -143,9 +143,8 @@ impl Store {
             SELECT first, last_one AS last, toString(driver_id),
                 toInt64(toUnixTimestamp64Milli(ts)), toUInt32(seq), toInt32(lat_e7),
                 toInt32(lng_e7), toUInt16(speed_cms), toUInt16(heading_cdeg), toInt32(alt_dm),
-                    toUInt16(acc_dm),
-                toInt64(toUnixTimestamp64Milli(received_at)),
-                    toInt64(toUnixTimestamp64Milli(now64(3)) - toUnixTimestamp64Milli(inserted_at))
+                toUInt16(acc_dm), toInt64(toUnixTimestamp64Milli(received_at)),
+                toInt64(toUnixTimestamp64Milli(now64(3)) - toUnixTimestamp64Milli(inserted_at))
             FROM {db}.last_positions_state
             WHERE NOT arrayExists((a, b) -> a <= first AND last_one <= b,
                 {firsts:Array(UInt64)}, {lasts:Array(UInt64)})";

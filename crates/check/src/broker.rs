@@ -184,7 +184,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     let mqtt = &config.mqtt;
     let broker_max = connack.receive_maximum.unwrap_or(u16::MAX);
     let session_window = usize::from(broker_max.min(mqtt.receive_maximum)).max(1);
-    // One batch for session_window insert in flight, and the open batch.
+    // One batch for each insert in flight, and the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
         Connections::Auto => Connections::auto(wanted.div_ceil(session_window).max(nodes)),

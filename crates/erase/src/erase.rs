@@ -490,8 +490,8 @@ async fn members(config: &Config, digest: &str) -> Members {
                 status.name, counted(status.spool_files, "file")
             )),
             Ok(status) => {
-                let text = format!("{} at {address} has not read the current list yet", status.name);
-                members.pending.push(text);
+                let text = "has not read the current list yet";
+                members.pending.push(format!("{} at {address} {text}", status.name));
             }
             Err(why) => members.pending.push(format!("{address} could not be asked: {why}")),
         }

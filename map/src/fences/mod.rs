@@ -292,11 +292,11 @@ async fn write(
         (
             ", speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers",
             ", JSONExtract(row.5, 'speed_limit_kmh', 'Nullable(Float64)'),
-                JSONExtract(row.5, 'stay_max_s', 'Nullable(UInt32)'),
+            JSONExtract(row.5, 'stay_max_s', 'Nullable(UInt32)'),
             JSONExtract(row.5, 'silent_for_s', 'Nullable(UInt32)'),
-                JSONExtract(row.5, 'hours', 'Nullable(String)'),
+            JSONExtract(row.5, 'hours', 'Nullable(String)'),
             JSONExtract(row.5, 'hours_zone', 'Nullable(String)'),
-                JSONExtract(row.5, 'drivers', 'Array(String)')",
+            JSONExtract(row.5, 'drivers', 'Array(String)')",
         )
     };
     let sql = format!(

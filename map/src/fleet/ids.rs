@@ -59,7 +59,7 @@ impl Ids {
             number
         } else {
             self.places.push((offset, length));
-            u32::try_from(self.places.len() - 1).expect("offset most DRIVERS_MAX numbers")
+            u32::try_from(self.places.len() - 1).expect("at most DRIVERS_MAX numbers")
         };
         let Self { bytes, places, index, hasher, .. } = self;
         let hash = |number: &u32| hasher.hash_one(&bytes[place(places[*number as usize])]);

@@ -151,8 +151,8 @@ fn field_has_its_comment_and_unit() -> Result<()> {
     world.query(
         "ALTER TABLE {db}.last_positions_state \
          ADD COLUMN battery Nullable(UInt8) MATERIALIZED toUInt8OrNull(attributes['batt']), \
-         ADD COLUMN due Nullable(DateTime64(3, \
-         'UTC')) MATERIALIZED parseDateTime64BestEffortOrNull(attributes['due'], 3, 'UTC')",
+         ADD COLUMN due Nullable(DateTime64(3, 'UTC')) \
+         MATERIALIZED parseDateTime64BestEffortOrNull(attributes['due'], 3, 'UTC')",
     )?;
     world.query(
         "CREATE OR REPLACE VIEW {db}.last_positions (driver_id String, ts DateTime64(3, 'UTC'), \
