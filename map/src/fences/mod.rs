@@ -98,7 +98,7 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
             WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3)
-                ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+            ORDER BY name, valid_from LIMIT {FENCES_MAX}"
         );
         store.fetch_all::<Stored>(|| store.query(&sql)).await
     };

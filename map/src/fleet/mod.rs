@@ -17,7 +17,7 @@ use self::directory::{Directory, NO_GROUP};
 use self::ids::Ids;
 use crate::geo::{KEY_BITS, Tile, key};
 
-/// Memory per driver without its id; a growing vector can take twice as much for a while.
+/// Memory per driver without its id, in bytes. A growing vector can take twice as much for a while.
 pub const DRIVER_BYTES: usize = 150;
 /// Maximum number of drivers: a row's key has 24 bits for the driver's number.
 pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
@@ -209,6 +209,7 @@ impl Fleet {
         self.mark_changed(number);
     }
 
+    /// Adds a new driver, and returns its number.
     fn add(&mut self, id: &[u8], fix: Fix) -> u32 {
         let number = self.ids.add(id);
         let index = number as usize;
@@ -380,7 +381,8 @@ impl Fleet {
     }
 }
 
-/// Returns the offset of `folded`, which is in lower case, in an id, which is ASCII.
+/// Returns the offset in `id` (ASCII) at which `folded` (in lower case) begins; `None`: `id` does
+/// not contain it.
 fn position(id: &[u8], folded: &[u8]) -> Option<usize> {
     if folded.is_empty() {
         return Some(0);

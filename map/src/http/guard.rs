@@ -208,8 +208,8 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let request = std::mem::take(request);
     let mut answer = next.run(request).await;
     if is_from_url {
-        let left_s = (link.until - now().unix_ms()).max(0) / 1_000;
-        answer.headers_mut().extend(cookie(&given, left_s + COOKIE_OUTLIVES_LINK_S));
+        let remaining_s = (link.until - now().unix_ms()).max(0) / 1_000;
+        answer.headers_mut().extend(cookie(&given, remaining_s + COOKIE_OUTLIVES_LINK_S));
     }
     Some(answer)
 }
@@ -331,7 +331,7 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 fn is_this_machine(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        Some(address) => address.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
     name.eq_ignore_ascii_case("localhost")

@@ -66,8 +66,8 @@ impl ChannelQueue {
         }
     }
 
-    /// Keeps the newest order of a topic beside the full queue. Returns the older one. Ignores an
-    /// order that only repeats it.
+    /// Keeps an order beside the full queue. Returns the older order of its topic, if there is one.
+    /// Ignores an order that only repeats the older one.
     fn keep_beside(&mut self, topic: String, order: Order) -> Option<Order> {
         if self.overflow.get(&topic).is_some_and(|older| order.repeats(older)) {
             return None;

@@ -39,7 +39,7 @@ pub(super) struct Waiting<T> {
     pub(super) item: T,
     pub(super) driver_id: String,
     rule: Rule,
-    /// Prospect with which [`Lanes::take`] returned it.
+    /// Prospect with which [`Lanes::take`] returned the delivery.
     pub(super) prospect: Prospect,
     /// Time of the first attempt; `None` if there was none.
     pub(super) tried_since: Option<Instant>,
@@ -142,6 +142,7 @@ impl<T> Lanes<T> {
     /// Maximum number of rules that are remembered as failing.
     const FAILING_MAX: usize = 10_000;
 
+    /// Returns the number of waiting deliveries that may be dropped.
     pub(super) fn len(&self) -> usize {
         self.count
     }
@@ -151,7 +152,7 @@ impl<T> Lanes<T> {
         self.failed > 0
     }
 
-    /// Returns whether [`WAITING_MAX`] wait.
+    /// Returns whether [`WAITING_MAX`] deliveries wait.
     pub(super) fn is_full(&self) -> bool {
         self.count >= WAITING_MAX
     }

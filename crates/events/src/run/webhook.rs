@@ -24,7 +24,7 @@ use milepost_config::Webhook;
 use milepost_core::error_chain;
 use milepost_tls::Tls;
 
-/// For this long after its first post, an event is retried. Then it is dropped.
+/// Time after its first post for which an event is retried. Then the event is dropped.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(900);
 /// Maximum number of concurrent posts.
 const POSTS_MAX: usize = 8;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Event, Fix, Watch};
 
-/// Each poll reads again this many milliseconds before the newest insert.
+/// Milliseconds before the newest insert that each poll reads again.
 const BACK_MS: i64 = 2_000;
 /// Ages in milliseconds at which every insert is read again, to find rows that became visible that
 /// late. Each poll rereads only a slice, so that no poll delays its events.
