@@ -41,8 +41,8 @@ impl Access {
     }
 }
 
-/// Parses `access.viewers`. `NAME: *` sees all drivers; `NAME: north; south; driver:van-1` sees two
-/// groups and a driver.
+/// Parses `access.viewers`; skips empty entries. `NAME: *` sees all drivers; `NAME: north; south;
+/// driver:van-1` sees two groups and a driver.
 ///
 /// # Errors
 /// An entry has another form.
@@ -52,16 +52,16 @@ pub fn viewers(entries: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String
 
 fn viewer(entry: &str) -> Result<(String, Arc<Scope>), String> {
     let invalid = || format!("\"{entry}\": expected NAME: * or NAME: GROUP; GROUP; driver:ID");
-    let (name, rest) = entry.split_once(':').ok_or_else(invalid)?;
+    let (name, scope) = entry.split_once(':').ok_or_else(invalid)?;
     let name = name.trim().to_owned();
     if name.is_empty() {
         return Err(invalid());
     }
-    if rest.trim() == "*" {
+    if scope.trim() == "*" {
         return Ok((name, Arc::default()));
     }
     let (mut groups, mut drivers) = (BTreeSet::new(), BTreeSet::new());
-    for part in rest.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+    for part in scope.split(';').map(str::trim).filter(|part| !part.is_empty()) {
         match part.strip_prefix("driver:") {
             Some(id) => drivers.insert(driver(id.trim())?.to_owned()),
             None => groups.insert(part.to_owned()),
@@ -103,6 +103,7 @@ impl Link {
         self.drivers.iter().try_for_each(|id| driver(id).map(drop))
     }
 
+    /// Returns the scope that the link shows.
     #[must_use]
     pub fn scope(&self) -> Scope {
         Scope::Only { groups: self.groups.clone(), drivers: self.drivers.clone() }
@@ -144,7 +145,10 @@ fn decode_hex(hex: &str) -> Option<Vec<u8>> {
     if !hex.len().is_multiple_of(2) || !hex.is_ascii() {
         return None;
     }
-    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()).collect()
+    (0..hex.len())
+        .step_by(2)
+        .map(|index| u8::from_str_radix(&hex[index..index + 2], 16).ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -181,13 +185,13 @@ mod tests {
         assert_eq!(Link::open(&signed, "secret", 999), Some(link));
         assert_eq!(Link::open(&signed, "secret", 1_000), None);
         assert_eq!(Link::open(&signed, "Secret", 999), None);
-        for at in 0..signed.len() {
+        for index in 0..signed.len() {
             let mut changed = signed.clone().into_bytes();
-            changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
+            changed[index] = if changed[index] == b'0' { b'1' } else { b'0' };
             assert_eq!(
                 Link::open(std::str::from_utf8(&changed).unwrap(), "secret", 999),
                 None,
-                "{at}"
+                "{index}"
             );
         }
         for wrong in ["", ".", "é.é", "0.0"] {

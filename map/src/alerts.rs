@@ -11,7 +11,8 @@ use crate::store::{Error, Store};
 /// Maximum number of alerts in one response; the newest are returned.
 const ALERTS_MAX: usize = 200;
 
-/// An event. `driver_id`, `ts`, `seq`, `kind` and `fence` identify it.
+/// An event, identified by `driver_id`, `ts`, `seq`, `kind` and `fence`. Times are in milliseconds
+/// since 1970.
 #[derive(Debug, Clone, Row, Serialize, Deserialize)]
 pub struct Alert {
     driver_id: String,
@@ -38,12 +39,15 @@ pub struct Alert {
 pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Alert>, Error> {
     // The newest acknowledgement of each event, because several viewers may acknowledge one.
     let acknowledgements =
-        "SELECT driver_id, ts, seq, kind, fence, argMax(seen_by, seen_at) AS viewer, max(seen_at) AS at
+        "SELECT driver_id, ts, seq, kind, fence, argMax(seen_by, seen_at) AS viewer,
+            max(seen_at) AS at
         FROM {db}.alerts_seen GROUP BY driver_id, ts, seq, kind, fence";
     let sql = format!(
-        "SELECT event.driver_id AS driver_id, toUnixTimestamp64Milli(event.ts) AS ts, event.seq AS seq,
-            toString(event.kind) AS kind, event.fence AS fence, event.lat AS lat, event.lng AS lng, event.speed AS speed,
-            toUnixTimestamp64Milli(event.known_at) AS known_at, seen.viewer AS seen_by, toUnixTimestamp64Milli(seen.at) AS seen_at
+        "SELECT event.driver_id AS driver_id, toUnixTimestamp64Milli(event.ts) AS ts,
+            event.seq AS seq, toString(event.kind) AS kind, event.fence AS fence,
+            event.lat AS lat, event.lng AS lng, event.speed AS speed,
+            toUnixTimestamp64Milli(event.known_at) AS known_at, seen.viewer AS seen_by,
+            toUnixTimestamp64Milli(seen.at) AS seen_at
         FROM
         (
             SELECT * FROM {{db}}.events FINAL
@@ -79,7 +83,8 @@ pub async fn acknowledge(
 ) -> Result<(), clickhouse::error::Error> {
     let sql = format!(
         "INSERT INTO {database}.alerts_seen (driver_id, ts, seq, kind, fence, seen_by)
-        SELECT {{driver:String}}, fromUnixTimestamp64Milli({{ts:Int64}}), {{seq:UInt32}}, {{kind:String}}, {{fence:String}}, {{by:String}}"
+        SELECT {{driver:String}}, fromUnixTimestamp64Milli({{ts:Int64}}), {{seq:UInt32}},
+            {{kind:String}}, {{fence:String}}, {{by:String}}"
     );
     let query = writer.client().query(&sql).param("driver", &alert.driver_id).param("ts", alert.ts);
     let query =

@@ -65,17 +65,17 @@ mod tests {
             query_count.get()
         };
         let ask = |key: &str| cache.answer(key.to_owned(), query());
-        // The first caller leaves; another one runs the query again.
-        let second = Duration::from_secs(1);
-        let (left, one, two, other) =
-            tokio::join!(timeout(second, ask("a")), ask("a"), ask("a"), ask("b"));
-        assert!(left.is_err());
-        assert_eq!((one, two, other, query_count.get()), (3, 3, 3, 3));
+        // The first caller of `a` leaves, and the second one runs the query again.
+        let one_second = Duration::from_secs(1);
+        let (first, second, third, other) =
+            tokio::join!(timeout(one_second, ask("a")), ask("a"), ask("a"), ask("b"));
+        assert!(first.is_err());
+        assert_eq!((second, third, other, query_count.get()), (3, 3, 3, 3));
         assert_eq!((ask("a").await, query_count.get()), (3, 3));
         sleep(AGE_MAX).await;
         assert_eq!((ask("a").await, query_count.get()), (4, 4));
         // A query that no caller waits for is removed.
-        assert!(timeout(second, ask("c")).await.is_err());
+        assert!(timeout(one_second, ask("c")).await.is_err());
         ask("a").await;
         assert_eq!(cache.0.lock().unwrap().len(), 1);
     }

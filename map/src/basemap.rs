@@ -47,15 +47,16 @@ pub fn read(path: &Path, first: u64, last: u64) -> io::Result<Option<Range>> {
 /// # Errors
 /// The file cannot be read, or is not a PMTiles file.
 pub fn check(path: &Path) -> Result<(), String> {
-    let begin = read(path, 0, MAGIC.len() as u64 - 1)
+    let start = read(path, 0, MAGIC.len() as u64 - 1)
         .map_err(|error| format!("{}: {error}", path.display()))?;
-    if begin.is_some_and(|range| range.bytes == MAGIC) {
+    if start.is_some_and(|range| range.bytes == MAGIC) {
         return Ok(());
     }
     Err(format!("{} is not a PMTiles file of version 3", path.display()))
 }
 
-/// Parses `bytes=FIRST-LAST` or `bytes=FIRST-`; PMTiles readers send no other forms.
+/// Parses `bytes=FIRST-LAST` or `bytes=FIRST-`, the only forms that PMTiles readers send. Returns
+/// the first and the last byte; the last is `u64::MAX` if the range has no end.
 #[must_use]
 pub fn parse(header: &str) -> Option<(u64, u64)> {
     let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;

@@ -14,7 +14,7 @@ use crate::fleet::DRIVERS_MAX;
 
 /// Prefix of environment variables, as in `MILEPOST_MAP__SECTION__KEY`.
 const ENVIRONMENT_PREFIX: &str = "MILEPOST_MAP";
-/// Read if it exists and neither `--config` nor `MILEPOST_MAP_CONFIG` names a file.
+/// File that is read if it exists and neither `--config` nor `MILEPOST_MAP_CONFIG` names a file.
 const DEFAULT_FILE: &str = "milepost-map.toml";
 
 /// The whole configuration.
@@ -41,12 +41,12 @@ pub struct ClickHouse {
     pub server: Server,
     /// Time limit of every query except those of the query loop.
     pub query_timeout: Duration,
-    /// Memory of one query, on the server.
+    /// Maximum memory of one query on the server, in bytes.
     pub query_memory_bytes_max: u64,
-    /// Rows that one query may read.
+    /// Maximum number of rows that one query may read.
     pub query_rows_max: u64,
-    /// Concurrent requests that query ClickHouse for a viewer: lists, tracks, cells, fences,
-    /// alerts.
+    /// Maximum number of concurrent requests that query ClickHouse for a viewer: lists, tracks,
+    /// cells, fences, alerts.
     pub queries_max: usize,
 }
 
@@ -149,25 +149,28 @@ impl Config {
         Self::from_settings(&mut settings_of(toml)?, false)
     }
 
-    fn from_settings(s: &mut Settings, behind_proxy: bool) -> Result<Self, Error> {
-        let (clickhouse, http) = (ClickHouse::read(s), Http::read(s, behind_proxy));
-        let fences = Fences::read(s, &clickhouse.server, &http);
+    fn from_settings(settings: &mut Settings, behind_proxy: bool) -> Result<Self, Error> {
+        let (clickhouse, http) = (ClickHouse::read(settings), Http::read(settings, behind_proxy));
+        let fences = Fences::read(settings, &clickhouse.server, &http);
         let access = Access {
-            viewers: s.checked("access.viewers", Vec::new(), viewers),
-            links_key: s.secret("access.links_key"),
+            viewers: settings.checked("access.viewers", Vec::new(), viewers),
+            links_key: settings.secret("access.links_key"),
         };
         if !access.viewers.is_empty() && http.user_header.is_none() && http.login.is_none() {
-            s.violations.push(
+            settings.violations.push(
                 "access.viewers: requires http.user_header or http.username, which name viewers"
                     .to_owned(),
             );
         }
         if access.links_key.is_some() && !http.requires_login() && !http.behind_proxy {
-            s.violations
-                .push("access.links_key: requires a login or http.behind_proxy, because without one no link is needed".to_owned());
+            settings.violations.push(
+                "access.links_key: requires a login or http.behind_proxy, because without one no \
+                 link is needed"
+                    .to_owned(),
+            );
         }
-        let (map, log) = (Map::read(s), Log::read(s));
-        let effective = s.finish()?;
+        let (map, log) = (Map::read(settings), Log::read(settings));
+        let effective = settings.finish()?;
         Ok(Self { clickhouse, http, map, fences, access, log, effective })
     }
 
@@ -186,75 +189,85 @@ impl fmt::Display for Config {
 }
 
 impl ClickHouse {
-    fn read(s: &mut Settings) -> Self {
+    fn read(settings: &mut Settings) -> Self {
         Self {
-            server: Server::read(s),
-            query_timeout: s.duration("clickhouse.query_timeout", "10s", "1s", "2m"),
+            server: Server::read(settings),
+            query_timeout: settings.duration("clickhouse.query_timeout", "10s", "1s", "2m"),
             // The default is below what deploy/clickhouse/access.sql allows a reader.
-            query_memory_bytes_max: s.in_range(
+            query_memory_bytes_max: settings.in_range(
                 "clickhouse.query_memory_bytes_max",
                 2_000_000_000,
                 1 << 20..=u64::MAX / 2,
             ),
-            query_rows_max: s.in_range(
+            query_rows_max: settings.in_range(
                 "clickhouse.query_rows_max",
                 1_000_000_000,
                 1..=u64::MAX / 2,
             ),
-            queries_max: s.in_range("clickhouse.queries_max", 4, 1..=64),
+            queries_max: settings.in_range("clickhouse.queries_max", 4, 1..=64),
         }
     }
 }
 
 impl Http {
-    fn read(s: &mut Settings, behind_proxy: bool) -> Self {
-        let listen = s.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9480)));
-        let (cert, key) = (s.path("http.cert_file"), s.path("http.key_file"));
-        let behind_proxy = s.value("http.behind_proxy", false) || behind_proxy;
-        let (username, password) = (s.optional("http.username"), s.secret("http.password"));
-        let token = s.secret("http.token");
+    fn read(settings: &mut Settings, behind_proxy: bool) -> Self {
+        let listen = settings.value("http.listen", SocketAddr::from(([127, 0, 0, 1], 9480)));
+        let (cert, key) = (settings.path("http.cert_file"), settings.path("http.key_file"));
+        let behind_proxy = settings.value("http.behind_proxy", false) || behind_proxy;
+        let (username, password) =
+            (settings.optional("http.username"), settings.secret("http.password"));
+        let token = settings.secret("http.token");
         if cert.is_some() != key.is_some() {
-            s.violations.push("http.cert_file: set it and http.key_file, or neither".to_owned());
+            settings
+                .violations
+                .push("http.cert_file: set it and http.key_file, or neither".to_owned());
         }
         let tls = cert.zip(key);
         if let Some((cert, key)) = &tls {
-            s.violations.extend(crate::tls::read(cert, key).err());
+            settings.violations.extend(crate::tls::read(cert, key).err());
         }
         if username.is_some() != password.is_some() {
-            s.violations
+            settings
+                .violations
                 .push("http.username: set it and http.password_file, or neither".to_owned());
         }
         if username
             .as_ref()
             .is_some_and(|name| name.contains(':') || name.chars().any(char::is_control))
         {
-            s.violations.push("http.username: must not contain : or control characters".to_owned());
+            settings
+                .violations
+                .push("http.username: must not contain : or control characters".to_owned());
         }
         let login = username.zip(password);
-        let user_header = s.optional("http.user_header").and_then(|name| {
+        let user_header = settings.optional("http.user_header").and_then(|name| {
             let header = HeaderName::try_from(&name);
             if header.is_err() {
-                s.violations
+                settings
+                    .violations
                     .push(format!("http.user_header: \"{name}\" is not a valid header name"));
             }
             header.ok()
         });
         if user_header.is_some() && (!behind_proxy || login.is_some()) {
-            let why = "http.user_header: requires http.behind_proxy = true and no http.username: the proxy logs people in";
-            s.violations.push(why.to_owned());
+            let why = "http.user_header: requires http.behind_proxy = true and no http.username: \
+                       the proxy logs people in";
+            settings.violations.push(why.to_owned());
         }
         if user_header.is_some() && !listen.ip().is_loopback() && token.is_none() {
-            s.violations.push(format!(
-                "http.user_header: anyone who reaches {listen} could send the header: set http.token_file, and let only the proxy \
-                 send `Authorization: Bearer` with this token; or listen on the loopback address"
+            settings.violations.push(format!(
+                "http.user_header: anyone who reaches {listen} could send the header: set \
+                 http.token_file, and let only the proxy send `Authorization: Bearer` with this \
+                 token; or listen on the loopback address"
             ));
         }
         let is_guarded = tls.is_some() && (login.is_some() || token.is_some());
         if !listen.ip().is_loopback() && !behind_proxy && !is_guarded {
-            s.violations.push(format!(
-                "http.listen: {listen} can be reached from other machines, and positions are personal data: set \
-                 http.cert_file and http.key_file, and http.username and http.password_file (people) or http.token_file \
-                 (programs); or, if a proxy in front of it authenticates and encrypts, http.behind_proxy = true (--behind-proxy)"
+            settings.violations.push(format!(
+                "http.listen: {listen} can be reached from other machines, and positions are \
+                 personal data: set http.cert_file and http.key_file, and http.username and \
+                 http.password_file (people) or http.token_file (programs); or, if a proxy in \
+                 front of it authenticates and encrypts, http.behind_proxy = true (--behind-proxy)"
             ));
         }
         Self {
@@ -264,8 +277,8 @@ impl Http {
             user_header,
             login,
             token,
-            viewers_max: s.in_range("http.viewers_max", 200, 1..=10_000),
-            connections_max: s.in_range("http.connections_max", 2_000, 8..=100_000),
+            viewers_max: settings.in_range("http.viewers_max", 200, 1..=10_000),
+            connections_max: settings.in_range("http.connections_max", 2_000, 8..=100_000),
         }
     }
 
@@ -275,8 +288,8 @@ impl Http {
         // If the proxy appends its header to the client's instead of replacing it, the name cannot
         // be trusted.
         let mut given = headers.get_all(self.user_header.as_ref()?).iter();
-        let (Some(one), None) = (given.next(), given.next()) else { return None };
-        Some(str::from_utf8(one.as_bytes()).ok()?.trim()).filter(|name| !name.is_empty())
+        let (Some(name), None) = (given.next(), given.next()) else { return None };
+        Some(str::from_utf8(name.as_bytes()).ok()?.trim()).filter(|name| !name.is_empty())
     }
 
     /// Returns whether requests need a login.
@@ -287,14 +300,15 @@ impl Http {
 }
 
 impl Fences {
-    fn read(s: &mut Settings, server: &Server, http: &Http) -> Self {
-        let (user, password) = (s.optional("fences.user"), s.secret("fences.password"));
+    fn read(settings: &mut Settings, server: &Server, http: &Http) -> Self {
+        let (user, password) =
+            (settings.optional("fences.user"), settings.secret("fences.password"));
         if password.is_some() && user.is_none() {
-            s.violations.push("fences.user: required with a password".to_owned());
+            settings.violations.push("fences.user: required with a password".to_owned());
         }
-        let editors = s.value("fences.editors", Vec::<String>::new());
+        let editors = settings.value("fences.editors", Vec::<String>::new());
         if !editors.is_empty() && http.user_header.is_none() {
-            s.violations.push(
+            settings.violations.push(
                 "fences.editors: requires http.user_header, which names the viewer".to_owned(),
             );
         }
@@ -303,20 +317,23 @@ impl Fences {
 }
 
 impl Map {
-    fn read(s: &mut Settings) -> Self {
-        let style_url = s.optional("map.style_url");
-        let style_origins = s.checked("map.style_origins", Vec::new(), origins);
+    fn read(settings: &mut Settings) -> Self {
+        let style_url = settings.optional("map.style_url");
+        let style_origins = settings.checked("map.style_origins", Vec::new(), origins);
         if let Some(Err(why)) = style_url.as_deref().map(origin) {
-            s.violations.push(format!("map.style_url: {why}"));
+            settings.violations.push(format!("map.style_url: {why}"));
         }
-        let silent_after = s.duration("map.silent_after", "5m", "5s", "30d");
-        let hidden_after = s.duration("map.hidden_after", "30d", "1m", "36500d");
+        let silent_after = settings.duration("map.silent_after", "5m", "5s", "30d");
+        let hidden_after = settings.duration("map.hidden_after", "30d", "1m", "36500d");
         if hidden_after <= silent_after {
-            s.violations.push("map.hidden_after: expected more than map.silent_after".to_owned());
+            settings
+                .violations
+                .push("map.hidden_after: expected more than map.silent_after".to_owned());
         }
-        let basemap = s.path("map.basemap");
+        let basemap = settings.path("map.basemap");
         if basemap.is_some() && style_url.is_some() {
-            s.violations
+            settings
+                .violations
                 .push("map.basemap: set either map.basemap or map.style_url, not both".to_owned());
         }
         Self {
@@ -325,13 +342,13 @@ impl Map {
             silent_after,
             hidden_after,
             names: Names {
-                name_attribute: s.optional("map.name_attribute"),
-                group_attribute: s.optional("map.group_attribute"),
+                name_attribute: settings.optional("map.name_attribute"),
+                group_attribute: settings.optional("map.group_attribute"),
             },
             style_origins,
-            drivers_max: s.in_range("map.drivers_max", 2_000_000, 1..=DRIVERS_MAX),
-            points_max: s.in_range("map.points_max", 20_000, 16..=1_000_000),
-            reread: s.duration("map.reread", "5m", "5s", "1d"),
+            drivers_max: settings.in_range("map.drivers_max", 2_000_000, 1..=DRIVERS_MAX),
+            points_max: settings.in_range("map.points_max", 20_000, 16..=1_000_000),
+            reread: settings.duration("map.reread", "5m", "5s", "1d"),
         }
     }
 

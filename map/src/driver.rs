@@ -79,10 +79,12 @@ pub struct Properties {
     card: Card,
 }
 
+/// A driver's newest fix.
 #[derive(Row, Serialize, Deserialize)]
 struct Newest {
     ts: i64,
     attributes: Vec<(String, String)>,
+    /// Values of the fields, in their order.
     values: Vec<Option<String>>,
 }
 
@@ -92,6 +94,7 @@ struct Newest {
 pub struct Columns(Mutex<Option<(Instant, Vec<Field>)>>);
 
 impl Columns {
+    /// Returns the cached columns, or those of `query` if the cache is empty or too old.
     async fn read(
         &self,
         query: impl Future<Output = Result<Vec<Field>, Error>>,
@@ -142,6 +145,7 @@ pub async fn properties(
     Ok(Properties { ts: newest.ts, attributes, fields, card })
 }
 
+/// Returns a driver's newest fix with the values of these fields; `None`: the driver has no fix.
 async fn newest(
     store: &Store,
     driver: &str,
@@ -161,7 +165,8 @@ async fn newest(
 /// Returns the columns of fields that the view `last_positions` shows, without values.
 async fn fields_without_values(store: &Store) -> Result<Vec<Field>, Error> {
     const SQL: &str = "SELECT name, type, comment FROM system.columns
-        WHERE database = {database:String} AND table = 'last_positions' AND position(comment, {mark:String}) > 0
+        WHERE database = {database:String} AND table = 'last_positions'
+            AND position(comment, {mark:String}) > 0
             AND match(name, '^[a-z][a-z0-9_]*$')
         ORDER BY position";
     let query =

@@ -1,10 +1,10 @@
 //! Finds the erased drivers (`milepost erase`). The map stores no card and no acknowledgement of an
-//! erased driver. It does not check the column `drivers` of `fences`: `milepost erase` names such
-//! fences (docs/privacy.md).
+//! erased driver. The map does not check the column `drivers` of `fences`: `milepost erase` names
+//! the fences whose column has an erased driver (docs/privacy.md).
 //!
 //! The map reads the list just before each write. If a driver is erased between the read and the
-//! write, `milepost erase` still finds the row: it scans the tables for 40 s after it wrote the
-//! list.
+//! write, `milepost erase` still finds the row, because it scans the tables for 40 s after it wrote
+//! the list.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,8 @@ pub(crate) async fn erased_among(
     store: &Store,
     ids: &[&str],
 ) -> Result<HashSet<String>, clickhouse::error::Error> {
-    let sql = "SELECT driver_id FROM {db}.erased FINAL WHERE NOT is_lifted AND driver_id IN {ids:Array(String)}";
+    let sql = "SELECT driver_id FROM {db}.erased FINAL WHERE NOT is_lifted \
+               AND driver_id IN {ids:Array(String)}";
     let mut erased = HashSet::new();
     for ids in ids.chunks(IDS_AT_ONCE) {
         erased.extend(store.fetch_all::<String>(|| store.query(sql).param("ids", ids)).await?);

@@ -55,6 +55,7 @@ pub fn square(lat: f64, lng: f64) -> (f64, f64) {
     (x.clamp(0.0, 1.0), y.clamp(0.0, 1.0))
 }
 
+/// Scales a share of the map's side to a whole number of [`BITS`] bits.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0..=1 times 2^20")]
 fn scaled(share: f64) -> u32 {
     ((share * f64::from(1_u32 << BITS)) as u32).min((1 << BITS) - 1)

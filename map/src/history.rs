@@ -49,7 +49,8 @@ const PAST_MAX: usize = 100_000;
 const BEFORE_MS: i64 = GAP_MS;
 /// Condition for the fixes of a span. Columns are qualified, because an alias of the SELECT may
 /// have the name of a column.
-const IN_SPAN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')";
+const IN_SPAN: &str = "fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC') \
+                       AND fix.ts < parseDateTime64BestEffort({to:String}, 3, 'UTC')";
 /// Cells per side of a tile, as a power of two; the same as in a live tile.
 const CELL_BITS: u8 = 5;
 
@@ -119,8 +120,8 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
         POINTS_MAX + 1,
     );
     let episodes = query(
-        "kind, toUnixTimestamp64Milli(began) AS `from`, toUnixTimestamp64Milli(ended) AS `to`, lat, lng, \
-         metres + untracked_m AS distance_m",
+        "kind, toUnixTimestamp64Milli(began) AS `from`, toUnixTimestamp64Milli(ended) AS `to`, \
+         lat, lng, metres + untracked_m AS distance_m",
         "episodes",
         "began",
         EPISODES_MAX + 1,
@@ -133,12 +134,14 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     rows.truncate(POINTS_MAX);
     episodes.truncate(EPISODES_MAX);
     let sql = format!(
-        "SELECT ts, lat, lng, speed FROM {}_ask.track(driver = '{driver}', from = '{from}', to = '{to}', tz = 'UTC') ORDER BY ts, seq",
+        "SELECT ts, lat, lng, speed \
+         FROM {}_ask.track(driver = '{driver}', from = '{from}', to = '{to}', tz = 'UTC') \
+         ORDER BY ts, seq",
         store.database()
     );
     let counted_ms = episodes.iter().map(|episode| episode.to).max();
-    let work = move || (simplified_points(&rows, metres), tail(&rows, counted_ms));
-    let points = tokio::task::spawn_blocking(work).await;
+    let compute = move || (simplified_points(&rows, metres), tail(&rows, counted_ms));
+    let points = tokio::task::spawn_blocking(compute).await;
     let (points, tail) = points.map_err(|_| Error::Unavailable("simplifying failed".to_owned()))?;
     Ok(Track {
         driver_id: driver.to_owned(),
@@ -156,6 +159,7 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
 /// every five minutes.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Tail {
+    /// Begin, in milliseconds since 1970.
     from: i64,
     metres: f64,
     moving_ms: i64,
@@ -170,21 +174,22 @@ fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let counted_ms = counted_ms.unwrap_or(rows[0].ms).max(rows[0].ms);
     let mut tail = Tail { from: counted_ms, metres: 0.0, moving_ms: 0 };
     for pair in rows.windows(2) {
-        let (a, b) = (&pair[0], &pair[1]);
-        let ms = b.ms - a.ms.max(counted_ms);
-        let leg_ms = b.ms - a.ms;
+        let (begin, end) = (&pair[0], &pair[1]);
+        let leg_ms = end.ms - begin.ms;
+        // The part of the leg that the episodes do not count.
+        let ms = end.ms - begin.ms.max(counted_ms);
         if leg_ms > GAP_MS || ms <= 0 {
             continue;
         }
-        let east = eastward(a.lng, b.lng) * a.lat.to_radians().cos();
-        let leg_m = (b.lat - a.lat).hypot(east) * METRES_PER_DEGREE;
+        let east = eastward(begin.lng, end.lng) * begin.lat.to_radians().cos();
+        let leg_m = (end.lat - begin.lat).hypot(east) * METRES_PER_DEGREE;
         if leg_m > LEAP_M + LEAP_MPS * leg_ms as f64 / 1_000.0 {
             continue;
         }
         let metres = leg_m * ms as f64 / leg_ms as f64;
         // On a short leg, the device's own speed is more accurate than one computed from its
         // positions. At the end of a long leg, the device may just stand at a red light.
-        let speed = b.speed.filter(|_| leg_ms <= SPEED_VALID_MS).map(f64::from);
+        let speed = end.speed.filter(|_| leg_ms <= SPEED_VALID_MS).map(f64::from);
         if speed.unwrap_or(metres * 1_000.0 / ms as f64) >= MOVING_MPS {
             tail.metres += metres;
             tail.moving_ms += ms;
@@ -197,7 +202,7 @@ fn simplified_points(rows: &[TrackRow], metres: f64) -> Points {
     let places: Vec<Point> =
         rows.iter().map(|row| Point { ms: row.ms, lat: row.lat, lng: row.lng }).collect();
     let mut points = Points::default();
-    for row in simplify(&places, metres).into_iter().map(|at| &rows[at]) {
+    for row in simplify(&places, metres).into_iter().map(|index| &rows[index]) {
         points.ts.push(row.ms);
         points.lat.push(row.lat);
         points.lng.push(row.lng);
@@ -230,13 +235,15 @@ pub async fn cells(
 ) -> Result<(Vec<Cell>, bool), Error> {
     let sql = format!(
         "SELECT toInt32(round(avg(lat) * 1e7)) AS lat_e7, toInt32(round(avg(lng) * 1e7)) AS lng_e7,
-            toUInt32(toUnixTimestamp(max(ts))) AS ts_s, toUInt32(least(count(), 4294967295)) AS fixes,
+            toUInt32(toUnixTimestamp(max(ts))) AS ts_s,
+            toUInt32(least(count(), 4294967295)) AS fixes,
             toUInt16(least(round(ifNull(avg(speed) * 100, 65535)), 65535)) AS speed_cms
         FROM {{db}}.fixes AS fix
         WHERE {IN_SPAN} AND {} AND {{in_scope}}
         GROUP BY
             toInt32(floor((lng + 180) / 360 * {{side:UInt32}})),
-            toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06)))) / (2 * pi())) * {{side:UInt32}}))
+            toInt32(floor((0.5 - asinh(tan(radians(least(greatest(lat, -85.06), 85.06))))
+                / (2 * pi())) * {{side:UInt32}}))
         ORDER BY fixes DESC, lat_e7, lng_e7 LIMIT {}",
         in_area("fix.lat", "fix.lng"),
         CELLS_MAX + 1
@@ -264,8 +271,10 @@ pub async fn cells(
 /// has a fix, after a row for each driver who was in the area when the span began.
 #[derive(Debug, Default, Serialize)]
 pub struct Past {
+    /// Start and end of the span, in milliseconds since 1970.
     from: i64,
     to: i64,
+    /// Length of a step, in milliseconds.
     step: i64,
     /// The replay has more rows than `PAST_MAX`; the rest is missing.
     truncated: bool,
@@ -295,15 +304,19 @@ struct PastRow {
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
-    // Before the span fixes outside the area are read, too: a driver whose last fix is outside has
-    // left. This hour makes the query of a short span several times as long.
+    // Of the time before the span, also read fixes outside the area: a driver whose last fix is
+    // outside has left. This hour makes the query of a short span several times as long.
     let sql = format!(
-        "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms, argMax(fix.lat, (fix.ts, seq)) AS at_lat,
-            argMax(fix.lng, (fix.ts, seq)) AS at_lng, argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
+        "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms,
+            argMax(fix.lat, (fix.ts, seq)) AS at_lat,
+            argMax(fix.lng, (fix.ts, seq)) AS at_lng,
+            argMax(tuple(fix.speed), (fix.ts, seq)).1 AS mps
         FROM {{db}}.fixes AS fix
-        WHERE {IN_SPAN} AND {{in_scope}} AND (toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}} OR {})
+        WHERE {IN_SPAN} AND {{in_scope}}
+            AND (toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}} OR {})
         GROUP BY driver_id, if(toUnixTimestamp64Milli(fix.ts) < {{from_ms:Int64}}, -1,
-            intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}}, {{step:Int64}})) AS step_number
+            intDiv(toUnixTimestamp64Milli(fix.ts) - {{from_ms:Int64}},
+                {{step:Int64}})) AS step_number
         HAVING step_number >= 0 OR {}
         ORDER BY step_number, driver_id LIMIT {}",
         in_area("fix.lat", "fix.lng"),
@@ -362,12 +375,17 @@ pub async fn visits(
     fence: &str,
     span: Span,
 ) -> Result<Vec<Visit>, Error> {
-    // The view reads twelve hours beyond `to`. If that is in the future, it has read the newest
-    // fixes. `last_positions` may have newer ones, which were inserted since the query began.
+    // The view reads fixes up to twelve hours after `to`. If that is in the future, the view has
+    // read the newest fix, and `last_positions` may have a fix that was inserted since. Otherwise,
+    // only `last_positions` has the newest fix.
     let sql = format!(
-        "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered, toUnixTimestamp64Milli(visit.left_at) AS left_at,
-            toBool(if(parseDateTime64BestEffort({{to:String}}, 3, 'UTC') + INTERVAL 12 HOUR > now64(3), visit.is_open, visit.left_at >= last.ts)) AS is_inside
-        FROM {{db}}_ask.fence_visits(fence = {{fence:String}}, driver = '', from = {{from:String}}, to = {{to:String}}, tz = 'UTC') AS visit
+        "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered,
+            toUnixTimestamp64Milli(visit.left_at) AS left_at,
+            toBool(if(
+                parseDateTime64BestEffort({{to:String}}, 3, 'UTC') + INTERVAL 12 HOUR > now64(3),
+                visit.is_open, visit.left_at >= last.ts)) AS is_inside
+        FROM {{db}}_ask.fence_visits(fence = {{fence:String}}, driver = '',
+            from = {{from:String}}, to = {{to:String}}, tz = 'UTC') AS visit
         LEFT JOIN (SELECT driver_id, ts FROM {{db}}.last_positions) AS last USING (driver_id)
         WHERE {{in_scope}}
         ORDER BY is_inside DESC, visit.left_at DESC, driver_id LIMIT {VISITS_MAX}"
@@ -390,8 +408,10 @@ pub async fn days(
     zone: &str,
 ) -> Result<Vec<String>, Error> {
     const SQL: &str = "SELECT DISTINCT toString(toDate(ts, {tz:String})) AS day FROM {db}.positions
-        WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64}) AND ts < fromUnixTimestamp64Milli({to:Int64})
-            AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC')) AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
+        WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64})
+            AND ts < fromUnixTimestamp64Milli({to:Int64})
+            AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC'))
+            AND toDate(ts) <= toDate(fromUnixTimestamp64Milli({to:Int64}, 'UTC'))
         ORDER BY day";
     let query = store.query(SQL).param("driver", driver).param("tz", zone);
     let query = query.param("from", span.from_ms).param("to", span.to_ms);
@@ -420,8 +440,10 @@ pub async fn file(
     format: Format,
 ) -> Result<String, Error> {
     let sql = format!(
-        "SELECT toUnixTimestamp64Milli(fixes.ts) AS ms, lat, lng, alt, speed, heading FROM {{db}}.fixes
-        WHERE driver_id = {{driver:String}} AND fixes.ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC')
+        "SELECT toUnixTimestamp64Milli(fixes.ts) AS ms, lat, lng, alt, speed, heading
+        FROM {{db}}.fixes
+        WHERE driver_id = {{driver:String}}
+            AND fixes.ts >= parseDateTime64BestEffort({{from:String}}, 3, 'UTC')
             AND fixes.ts < parseDateTime64BestEffort({{to:String}}, 3, 'UTC')
         ORDER BY fixes.ts, seq LIMIT {}",
         FILE_ROWS_MAX + 1
@@ -460,7 +482,8 @@ fn as_csv(driver: &str, rows: &[FileRow]) -> String {
 fn as_gpx(driver: &str, rows: &[FileRow]) -> String {
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
-         <gpx version=\"1.1\" creator=\"milepost\" xmlns=\"http://www.topografix.com/GPX/1/1\">\n<trk><name>{driver}</name><trkseg>\n"
+         <gpx version=\"1.1\" creator=\"milepost\" xmlns=\"http://www.topografix.com/GPX/1/1\">\n\
+         <trk><name>{driver}</name><trkseg>\n"
     );
     for row in rows {
         let alt = row.alt.map(|alt| format!("<ele>{alt}</ele>")).unwrap_or_default();
@@ -485,11 +508,13 @@ pub fn failed(store: &Store, error: &ClientError) -> Error {
 fn in_area(lat: &str, lng: &str) -> String {
     format!(
         "{lat} BETWEEN {{south:Float64}} AND {{north:Float64}}
-            AND if({{west:Float64}} <= {{east:Float64}}, {lng} BETWEEN {{west:Float64}} AND {{east:Float64}},
+            AND if({{west:Float64}} <= {{east:Float64}},
+                {lng} BETWEEN {{west:Float64}} AND {{east:Float64}},
                 {lng} >= {{west:Float64}} OR {lng} <= {{east:Float64}})"
     )
 }
 
+/// Sets the parameters of [`in_area`].
 fn with_area(query: Query, bbox: Bbox) -> Query {
     let query = query.param("west", bbox.west).param("east", bbox.east);
     query.param("south", bbox.south).param("north", bbox.north)

@@ -50,23 +50,31 @@ pub async fn list(
 ) -> Result<(Vec<Found>, bool), Error> {
     let sql = format!(
         "WITH (SELECT groupArrayArray(polygons) FROM {{db}}.fences FINAL
-                WHERE name = {{fence:String}} AND valid_from <= now64(3) AND valid_until > now64(3)) AS polygons
-        SELECT driver_id, toUnixTimestamp64Milli(last_positions.ts) AS ts, lat, lng, speed, '' AS name, '' AS in_group
+                WHERE name = {{fence:String}} AND valid_from <= now64(3)
+                AND valid_until > now64(3)) AS polygons
+        SELECT driver_id, toUnixTimestamp64Milli(last_positions.ts) AS ts, lat, lng, speed,
+            '' AS name, '' AS in_group
         FROM {{db}}.last_positions
         WHERE {{in_scope}} AND startsWith(driver_id, {{prefix:String}})
             AND ({{find:String}} = '' OR driver_id IN {{found:Array(String)}})
             AND (NOT {{has_group:Bool}} OR {in_group})
-            AND ({{has_hidden:Bool}} OR last_positions.ts > now64(3) - toIntervalSecond({{hidden:Int64}}))
-            AND ((NOT {{stopped:Bool}} AND {{faster:Float64}} = 0) OR last_positions.ts > now64(3) - toIntervalSecond({{recent:Int64}}))
-            AND ({{silent:UInt32}} = 0 OR received_at <= now64(3) - toIntervalSecond({{silent:UInt32}}))
+            AND ({{has_hidden:Bool}}
+                OR last_positions.ts > now64(3) - toIntervalSecond({{hidden:Int64}}))
+            AND ((NOT {{stopped:Bool}} AND {{faster:Float64}} = 0)
+                OR last_positions.ts > now64(3) - toIntervalSecond({{recent:Int64}}))
+            AND ({{silent:UInt32}} = 0
+                OR received_at <= now64(3) - toIntervalSecond({{silent:UInt32}}))
             AND ({{faster:Float64}} = 0 OR ifNull(speed > {{faster:Float64}}, 0))
             AND (NOT {{stopped:Bool}} OR ifNull(speed < 0.5, 0))
             AND ({{name:String}} = '' OR mapContains(attributes, {{name:String}})
                 AND ({{value:String}} = '' OR attributes[{{name:String}}] = {{value:String}}))
-            AND ({{fence:String}} = '' OR arrayExists(polygon -> pointInPolygon((lng, lat), polygon), polygons))
+            AND ({{fence:String}} = ''
+                OR arrayExists(polygon -> pointInPolygon((lng, lat), polygon), polygons))
         ORDER BY driver_id LIMIT {limit}",
-        in_group = "driver_id IN (SELECT driver_id FROM {db}.drivers FINAL WHERE `group` = {group:String})
-                OR {group_attribute:String} != '' AND attributes[{group_attribute:String}] = {group:String}",
+        in_group = "driver_id IN (SELECT driver_id FROM {db}.drivers FINAL
+                    WHERE `group` = {group:String})
+                OR {group_attribute:String} != ''
+                    AND attributes[{group_attribute:String}] = {group:String}",
         limit = DRIVERS_MAX + 1
     );
     let query = || {

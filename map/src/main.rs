@@ -27,6 +27,7 @@ use tracing::{error, info};
 
 use self::cli::{Arguments, Command};
 
+/// Any failure but bad usage.
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;
@@ -62,7 +63,9 @@ fn main() -> ExitCode {
         }
         Command::Run => {
             logging::start(&config.log);
-            info!(configuration = %config.to_string().replace('\n', " "), version = milepost_observe::build::LONG, "milepost-map");
+            let (configuration, version) =
+                (config.to_string().replace('\n', " "), milepost_observe::build::LONG);
+            info!(%configuration, version, "milepost-map");
             let runtime =
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             runtime

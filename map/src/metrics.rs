@@ -28,14 +28,13 @@ impl Default for Metrics {
     fn default() -> Self {
         let registry =
             Registry::new_custom(Some("milepost_map".to_owned()), None).expect("a valid prefix");
-        let name = |name: &str, help: &str| Opts::new(name, help);
         let seconds = |name: &str, help: &str| {
             Histogram::with_opts(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()))
                 .expect("a valid name")
         };
         let counter = |name: &str, help: &str| IntCounter::new(name, help).expect("a valid name");
         let gauge = |name: &str, help: &str| IntGauge::new(name, help).expect("a valid name");
-        let requests = name("http_requests_total", "Responses, by route and status");
+        let requests = Opts::new("http_requests_total", "Responses, by route and status");
         let this = Self {
             registry,
             requests: IntCounterVec::new(requests, &["route", "status"]).expect("valid names"),
@@ -73,8 +72,8 @@ impl Default for Metrics {
             Box::new(this.viewer_queries.clone()),
             Box::new(this.logins_refused.clone()),
         ];
-        for one in all {
-            this.registry.register(one).expect("names are unique");
+        for collector in all {
+            this.registry.register(collector).expect("names are unique");
         }
         this
     }

@@ -94,7 +94,7 @@ fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<C
 /// column leaves the value unchanged; an empty field clears it.
 ///
 /// # Errors
-/// The row or column that is invalid, and why.
+/// A row or a column is invalid; the message names it.
 pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     let mut lines = records(text.trim_start_matches('\u{feff}'))?.into_iter();
     let columns = lines.next().unwrap_or_default();
@@ -147,24 +147,24 @@ pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
 /// Splits CSV into records of fields. Empty lines are skipped.
 fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
     let (mut records, mut record, mut field) = (Vec::new(), Vec::new(), String::new());
-    let (mut is_quoted, mut was_quoted) = (false, false);
+    let (mut is_quoted, mut has_quoted_field) = (false, false);
     let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
+    while let Some(character) = chars.next() {
+        match character {
             '"' if is_quoted && chars.peek() == Some(&'"') => field.extend(chars.next()),
             '"' if is_quoted => is_quoted = false,
-            _ if is_quoted => field.push(c),
-            '"' if field.is_empty() => (is_quoted, was_quoted) = (true, true),
+            _ if is_quoted => field.push(character),
+            '"' if field.is_empty() => (is_quoted, has_quoted_field) = (true, true),
             ',' => record.push(std::mem::take(&mut field)),
             '\n' => {
-                if !record.is_empty() || !field.is_empty() || was_quoted {
+                if !record.is_empty() || !field.is_empty() || has_quoted_field {
                     record.push(std::mem::take(&mut field));
                     records.push(std::mem::take(&mut record));
                 }
-                was_quoted = false;
+                has_quoted_field = false;
             }
             '\r' if chars.peek().is_none_or(|next| *next == '\n') => {}
-            _ => field.push(c),
+            _ => field.push(character),
         }
     }
     if is_quoted {
@@ -193,7 +193,8 @@ pub async fn write(
     let rows: Vec<String> =
         cards.iter().map(|card| serde_json::to_string(card).unwrap_or_default()).collect();
     let sql = format!(
-        "INSERT INTO {database}.drivers (driver_id, name, `group`, vehicle, phone, note) FORMAT JSONEachRow\n{}",
+        "INSERT INTO {database}.drivers (driver_id, name, `group`, vehicle, phone, note) \
+         FORMAT JSONEachRow\n{}",
         rows.join("\n")
     );
     writer.client().query_raw(&sql).insert_whole(cards.len()).await

@@ -16,8 +16,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 const TABLES: [(&str, &str); 4] = [
     (
         "alerts_seen",
-        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind, '' AS fence,
-            '' AS seen_by, toDateTime64(0, 3, 'UTC') AS seen_at",
+        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind,
+            '' AS fence, '' AS seen_by, toDateTime64(0, 3, 'UTC') AS seen_at",
     ),
     (
         "drivers",
@@ -26,18 +26,19 @@ const TABLES: [(&str, &str); 4] = [
     ),
     (
         "events",
-        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind, '' AS fence,
-            toFloat64(0) AS lat, toFloat64(0) AS lng, CAST(NULL, 'Nullable(Float32)') AS speed,
-            toDateTime64(0, 3, 'UTC') AS known_at",
+        "'' AS driver_id, toDateTime64(0, 3, 'UTC') AS ts, toUInt32(0) AS seq, '' AS kind,
+            '' AS fence, toFloat64(0) AS lat, toFloat64(0) AS lng,
+            CAST(NULL, 'Nullable(Float32)') AS speed, toDateTime64(0, 3, 'UTC') AS known_at",
     ),
     (
         "fences",
-        "'' AS name, toDateTime64(0, 3, 'UTC') AS valid_from, toDateTime64(0, 3, 'UTC') AS valid_until,
+        "'' AS name, toDateTime64(0, 3, 'UTC') AS valid_from,
+            toDateTime64(0, 3, 'UTC') AS valid_until,
             CAST([], 'Array(Array(Array(Tuple(Float64, Float64))))') AS polygons",
     ),
 ];
 
-/// The optional tables that a query has found missing, and when one last did.
+/// The optional tables that a query has found missing, each with the time of the last such query.
 #[derive(Debug, Default)]
 pub struct Optional {
     missing: Mutex<BTreeMap<&'static str, Instant>>,
@@ -71,14 +72,15 @@ impl Optional {
         let missing = self.missing(now);
         let tables = TABLES.iter().filter(|(table, _)| missing.contains(table));
         tables.fold(sql.to_owned(), |sql, (table, columns)| {
-            let none = format!("(SELECT {columns} WHERE 0) AS {table}");
+            let empty = format!("(SELECT {columns} WHERE 0) AS {table}");
             let name = format!("{{db}}.{table}");
             let mut parts = sql.split(&name);
             let first = parts.next().unwrap_or_default().to_owned();
             parts.fold(first, |before, after| match after.strip_prefix(" FINAL") {
-                Some(after) => before + &none + after,
+                Some(after) => before + &empty + after,
+                // A longer name is that of another table.
                 None if after.starts_with(is_word) => before + &name + after,
-                None => before + &none + after,
+                None => before + &empty + after,
             })
         })
     }
@@ -110,8 +112,9 @@ fn hint(tables: &[&str]) -> String {
 /// Returns the optional table that a message reports as missing. The message may quote the query
 /// afterwards, with the names of other tables.
 fn reported(database: &str, message: &str) -> Option<&'static str> {
-    let leads = ["identifier '", "Table "];
-    let starts = leads.into_iter().filter_map(|lead| message.find(lead).map(|at| at + lead.len()));
+    let prefixes = ["identifier '", "Table "];
+    let starts =
+        prefixes.into_iter().filter_map(|prefix| Some(message.find(prefix)? + prefix.len()));
     let name = message[starts.min()?..].split(|c: char| c == '\'' || c.is_whitespace()).next()?;
     let name = name.replace('`', "");
     let name = name.strip_prefix(database)?.strip_prefix('.')?;
@@ -126,8 +129,9 @@ fn is_word(c: char) -> bool {
 mod tests {
     use super::*;
 
-    const UNKNOWN: &str = "Code: 60. DB::Exception: Unknown table expression identifier 'fleet.drivers' in scope \
-        SELECT * FROM fleet.alerts_seen, fleet.drivers. (UNKNOWN_TABLE)";
+    const UNKNOWN: &str = "Code: 60. DB::Exception: Unknown table expression identifier \
+                           'fleet.drivers' in scope \
+                           SELECT * FROM fleet.alerts_seen, fleet.drivers. (UNKNOWN_TABLE)";
 
     #[test]
     fn missing_table_is_the_one_that_the_message_reports() {
@@ -136,7 +140,8 @@ mod tests {
             ("Table fleet.events does not exist. Maybe you meant fleet.fences?", Some("events")),
             ("Table `fleet`.`fences` does not exist", Some("fences")),
             (
-                "Code: 60. DB::Exception: Unknown table expression identifier 'fleet.last_positions' \
+                "Code: 60. DB::Exception: Unknown table expression identifier \
+                 'fleet.last_positions' \
                  in scope SELECT driver_id FROM fleet.last_positions WHERE driver_id NOT IN \
                  (SELECT driver_id FROM fleet.drivers FINAL). (UNKNOWN_TABLE)",
                 None,

@@ -133,6 +133,7 @@ impl Params {
         Ok(Self { given })
     }
 
+    /// Returns a parameter that is given and not empty.
     fn text(&self, name: &str) -> Option<&str> {
         self.given.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
@@ -149,7 +150,8 @@ impl Params {
                 |text| format!("{} is not a box", quoted(text)),
             );
             format!(
-                "bbox: {given}; expected west,south,east,north in degrees, such as -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
+                "bbox: {given}; expected west,south,east,north in degrees, such as \
+                 -80.3,25.6,-80.1,25.9 (west above east crosses the antimeridian)"
             )
         };
         let numbers: Option<Vec<f64>> =
@@ -175,7 +177,8 @@ impl Params {
     /// No tiles, too many, or an invalid one.
     pub fn tiles(&self) -> Result<Vec<(Tile, Option<u64>)>, String> {
         let valid = format!(
-            "expected z/x/y,z/x/y:version,… with z from 0 to {}, x and y from 0 to 2^z - 1, and optionally the version that you have",
+            "expected z/x/y,z/x/y:version,… with z from 0 to {}, x and y from 0 to 2^z - 1, and \
+             optionally the version that you have",
             Tile::Z_MAX
         );
         let text = self.text("of").ok_or_else(|| format!("of: missing; {valid}"))?;
@@ -183,9 +186,9 @@ impl Params {
         if count > TILES_MAX {
             return Err(format!("of: {count} tiles are too many; expected at most {TILES_MAX}"));
         }
-        let each =
+        let parse =
             |text| tile(text).ok_or_else(|| format!("of: {} is not a tile; {valid}", quoted(text)));
-        text.split(',').map(each).collect()
+        text.split(',').map(parse).collect()
     }
 
     /// Returns a time, or `default`.
@@ -203,7 +206,8 @@ impl Params {
         };
         ms.filter(|ms| (0..=MS_MAX).contains(ms)).ok_or_else(|| {
             format!(
-                "{name}: {} is not a time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
+                "{name}: {} is not a time; expected milliseconds since 1970, or a string such as \
+                 2026-11-21T08:00:00Z",
                 quoted(text)
             )
         })
@@ -277,14 +281,16 @@ impl Params {
         })
     }
 
-    fn number(&self, name: &str, most: f64, unit: &str) -> Result<f64, String> {
+    /// Returns a number from 0 to `max`; 0 if it is not given.
+    fn number(&self, name: &str, max: f64, unit: &str) -> Result<f64, String> {
         let Some(text) = self.text(name) else { return Ok(0.0) };
-        let number = text.parse().ok().filter(|number| (0.0..=most).contains(number));
+        let number = text.parse().ok().filter(|number| (0.0..=max).contains(number));
         number.ok_or_else(|| {
-            format!("{name}: {} is invalid; expected {unit} from 0 to {most}", quoted(text))
+            format!("{name}: {} is invalid; expected {unit} from 0 to {max}", quoted(text))
         })
     }
 
+    /// Returns a flag; false if it is not given.
     fn flag(&self, name: &str) -> Result<bool, String> {
         let text = self.text(name).unwrap_or("false");
         text.parse()
@@ -360,8 +366,8 @@ impl Params {
     /// The name is too long, or has characters that no time zone's name has.
     pub fn zone(&self) -> Result<&str, String> {
         let zone = self.text("tz").unwrap_or("UTC");
-        let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
-        let is_good = zone.len() <= 64 && zone.bytes().all(is_known);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
+        let is_good = zone.len() <= 64 && zone.bytes().all(is_allowed);
         if is_good {
             Ok(zone)
         } else {
@@ -393,12 +399,13 @@ impl Params {
             None | Some("json") => Ok(None),
             Some("csv") => Ok(Some(Format::Csv)),
             Some("gpx") => Ok(Some(Format::Gpx)),
-            Some(other) => {
-                Err(format!("format: {} is unknown; expected json, csv or gpx", quoted(other)))
+            Some(unknown) => {
+                Err(format!("format: {} is unknown; expected json, csv or gpx", quoted(unknown)))
             }
         }
     }
 
+    /// Returns a text of at most [`TEXT_BYTES_MAX`]; empty if it is not given.
     fn short_text(&self, name: &str) -> Result<&str, String> {
         let text = self.text(name).unwrap_or_default();
         let is_good = text.len() <= TEXT_BYTES_MAX;
@@ -442,8 +449,8 @@ impl Params {
 /// # Errors
 /// The id is empty, too long, or has other characters.
 pub fn driver(id: &str) -> Result<&str, String> {
-    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
-    if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_known) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    if !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(is_allowed) {
         return Ok(id);
     }
     Err(format!(
@@ -468,6 +475,6 @@ fn tile(text: &str) -> Option<(Tile, Option<u64>)> {
 fn quoted(text: &str) -> String {
     let begin: String =
         text.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    let rest = if text.chars().count() > 40 { "…" } else { "" };
-    format!("\"{begin}{rest}\"")
+    let ellipsis = if text.chars().count() > 40 { "…" } else { "" };
+    format!("\"{begin}{ellipsis}\"")
 }

@@ -28,17 +28,18 @@ pub fn simplify(points: &[Point], metres: f64) -> Vec<usize> {
         is_kept[end] = true;
     }
     let begins = (0..last).step_by(BLOCK_POINTS);
-    let mut open: Vec<(usize, usize)> =
+    let mut unchecked: Vec<(usize, usize)> =
         begins.map(|begin| (begin, (begin + BLOCK_POINTS).min(last))).collect();
-    while let Some((from, to)) = open.pop() {
-        let errors = (from + 1..to).map(|at| (at, error_m(points[from], points[to], points[at])));
+    while let Some((from, to)) = unchecked.pop() {
+        let errors =
+            (from + 1..to).map(|index| (index, error_m(points[from], points[to], points[index])));
         let Some((worst, error)) = errors.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
         if error > metres {
             is_kept[worst] = true;
-            open.extend([(from, worst), (worst, to)]);
+            unchecked.extend([(from, worst), (worst, to)]);
         }
     }
-    (0..points.len()).filter(|at| is_kept[*at]).collect()
+    (0..points.len()).filter(|index| is_kept[*index]).collect()
 }
 
 /// Returns the degrees from one longitude eastwards to another, the shorter way round: -180 to 180.
@@ -92,7 +93,10 @@ mod tests {
 
         #[test]
         fn simplified_track_stays_within_the_tolerance(
-            steps in proptest::collection::vec((1_i64..5_000, -0.001_f64..0.001, -0.001_f64..0.001), 1..300),
+            steps in proptest::collection::vec(
+                (1_i64..5_000, -0.001_f64..0.001, -0.001_f64..0.001),
+                1..300,
+            ),
             metres in 1.0_f64..100.0,
         ) {
             let (mut ms, mut lat, mut lng) = (0, 50.0, 8.0);
@@ -102,9 +106,9 @@ mod tests {
             }).collect();
             let kept = simplify(&points, metres);
             prop_assert_eq!((kept[0], kept[kept.len() - 1]), (0, points.len() - 1));
-            for pair in kept.windows(2) {
-                for at in pair[0]..pair[1] {
-                    prop_assert!(error_m(points[pair[0]], points[pair[1]], points[at]) <= metres);
+            for (from, to) in kept.iter().copied().zip(kept.iter().copied().skip(1)) {
+                for index in from..to {
+                    prop_assert!(error_m(points[from], points[to], points[index]) <= metres);
                 }
             }
         }

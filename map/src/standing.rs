@@ -34,11 +34,11 @@ pub struct Standing {
 struct Stay {
     /// Time of the last fix elsewhere; 0: there is none.
     away_ms: i64,
-    /// Time of the first fix after it.
+    /// Time of the first fix after `away_ms`.
     since_ms: i64,
 }
 
-/// The newest episode.
+/// The newest stored episode.
 #[derive(Row, Serialize, Deserialize)]
 struct Newest {
     is_stop: bool,
@@ -76,12 +76,16 @@ fn combined(ts_ms: i64, stay: Option<Stay>, newest: Option<Newest>) -> Standing 
 
 async fn stay(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Stay>, ClientError> {
     const SQL: &str = "WITH (SELECT max(near.ts) FROM {db}.fixes AS near
-            WHERE driver_id = {driver:String} AND near.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
+            WHERE driver_id = {driver:String}
+                AND near.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
                 AND near.ts <= parseDateTime64BestEffort({to:String}, 3, 'UTC')
-                AND greatCircleDistance(lng, lat, {lng:Float64}, {lat:Float64}) > {radius:Float64}) AS away
-        SELECT ifNull(toUnixTimestamp64Milli(away), 0) AS away_ms, toUnixTimestamp64Milli(min(fix.ts)) AS since_ms
+                AND greatCircleDistance(lng, lat, {lng:Float64}, {lat:Float64})
+                    > {radius:Float64}) AS away
+        SELECT ifNull(toUnixTimestamp64Milli(away), 0) AS away_ms,
+            toUnixTimestamp64Milli(min(fix.ts)) AS since_ms
         FROM {db}.fixes AS fix
-        WHERE driver_id = {driver:String} AND fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
+        WHERE driver_id = {driver:String}
+            AND fix.ts >= parseDateTime64BestEffort({from:String}, 3, 'UTC')
             AND fix.ts <= parseDateTime64BestEffort({to:String}, 3, 'UTC') AND fix.ts > away
         HAVING count() > 0";
     let query = store.query(SQL).param("driver", driver).param("radius", RADIUS_M);
@@ -91,9 +95,11 @@ async fn stay(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Stay>, Cl
 }
 
 async fn newest(store: &Store, driver: &str, fix: &Fix) -> Result<Option<Newest>, ClientError> {
-    const SQL: &str = "SELECT toBool(kind = 'stop') AS is_stop, toUnixTimestamp64Milli(began) AS began_ms,
+    const SQL: &str = "SELECT toBool(kind = 'stop') AS is_stop,
+            toUnixTimestamp64Milli(began) AS began_ms,
             toUnixTimestamp64Milli(ended) AS ended_ms
-        FROM {db}_ask.episodes(driver = {driver:String}, from = {from:String}, to = {to:String}, tz = 'UTC')
+        FROM {db}_ask.episodes(driver = {driver:String}, from = {from:String}, to = {to:String},
+            tz = 'UTC')
         ORDER BY began DESC, ended DESC LIMIT 1";
     let query = store.query(SQL).param("driver", driver);
     let query = query.param("from", iso(fix.ts_ms - STOPS_MS)).param("to", iso(fix.ts_ms + 1));

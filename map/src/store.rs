@@ -138,12 +138,16 @@ impl Store {
     /// column is cast to the type in [`Changed`], so the client can skip its type check of every
     /// row.
     pub fn changes(&self, read: &Parts) -> Query {
-        const SQL: &str = "WITH splitByChar('_', _part) AS name, toUInt64OrZero(name[2]) AS first, toUInt64OrZero(name[3]) AS last_one
-            SELECT first, last_one AS last, toString(driver_id), toInt64(toUnixTimestamp64Milli(ts)), toUInt32(seq), toInt32(lat_e7),
-                toInt32(lng_e7), toUInt16(speed_cms), toUInt16(heading_cdeg), toInt32(alt_dm), toUInt16(acc_dm),
-                toInt64(toUnixTimestamp64Milli(received_at)), toInt64(toUnixTimestamp64Milli(now64(3)) - toUnixTimestamp64Milli(inserted_at))
+        const SQL: &str = "WITH splitByChar('_', _part) AS name, toUInt64OrZero(name[2]) AS first,
+            toUInt64OrZero(name[3]) AS last_one
+            SELECT first, last_one AS last, toString(driver_id),
+                toInt64(toUnixTimestamp64Milli(ts)), toUInt32(seq), toInt32(lat_e7),
+                toInt32(lng_e7), toUInt16(speed_cms), toUInt16(heading_cdeg), toInt32(alt_dm),
+                toUInt16(acc_dm), toInt64(toUnixTimestamp64Milli(received_at)),
+                toInt64(toUnixTimestamp64Milli(now64(3)) - toUnixTimestamp64Milli(inserted_at))
             FROM {db}.last_positions_state
-            WHERE NOT arrayExists((a, b) -> a <= first AND last_one <= b, {firsts:Array(UInt64)}, {lasts:Array(UInt64)})";
+            WHERE NOT arrayExists((a, b) -> a <= first AND last_one <= b,
+                {firsts:Array(UInt64)}, {lasts:Array(UInt64)})";
         let (firsts, lasts) = read.runs();
         let client = self.reader.client().with_validation(false);
         self.limited(&client, SQL, CHANGES_TIMEOUT).param("firsts", firsts).param("lasts", lasts)
@@ -158,11 +162,13 @@ impl Store {
         let period =
             if self.names.uses_attributes() { "intDiv(toUnixTimestamp(now()), 300)" } else { "0" };
         let sql = format!(
-            "SELECT count(), toUnixTimestamp64Milli(max(written_at)), toInt64({period}) FROM {{db}}.drivers"
+            "SELECT count(), toUnixTimestamp64Milli(max(written_at)), \
+             toInt64({period}) FROM {{db}}.drivers"
         );
         let stamps = self.fetch_all::<(u64, i64, i64)>(|| self.query(&sql)).await?;
         let stamp = stamps.into_iter().next().ok_or(ClientError::RowNotFound)?;
-        if stamp.0 > 0 {
+        let (count, _, _) = stamp;
+        if count > 0 {
             self.optional.require_drivers();
         }
         Ok(stamp)
@@ -195,14 +201,16 @@ impl Store {
             return query.param("group_attribute", self.names.group_attribute());
         };
         let named = "driver_id IN {scope_drivers:Array(String)}
-            OR driver_id IN (SELECT driver_id FROM {db}.drivers FINAL WHERE `group` IN {scope_groups:Array(String)})";
+            OR driver_id IN (SELECT driver_id FROM {db}.drivers FINAL
+                WHERE `group` IN {scope_groups:Array(String)})";
         let condition = if self.names.group_attribute().is_empty() {
             format!("({named})")
         } else {
             format!(
                 "({named} OR driver_id IN (SELECT driver_id FROM {{db}}.last_positions
                     WHERE attributes[{{group_attribute:String}}] IN {{scope_groups:Array(String)}}
-                        AND driver_id NOT IN (SELECT driver_id FROM {{db}}.drivers FINAL WHERE `group` != '')))"
+                        AND driver_id NOT IN (SELECT driver_id FROM {{db}}.drivers FINAL
+                            WHERE `group` != '')))"
             )
         };
         let query = self.query(&sql.replace("{in_scope}", &condition));
@@ -237,12 +245,13 @@ impl Store {
             // TOO_MANY_ROWS, TIMEOUT_EXCEEDED, TOO_SLOW, MEMORY_LIMIT_EXCEEDED,
             // TOO_MANY_ROWS_OR_BYTES
             Some(158 | 159 | 160 | 241 | 396) => Error::LimitExceeded(
-                "this reads more than is allowed at once (clickhouse.query_timeout, query_rows_max, query_memory_bytes_max): \
-                 choose a shorter time, or a smaller area"
+                "this reads more than is allowed at once (clickhouse.query_timeout, \
+                 query_rows_max, query_memory_bytes_max): choose a shorter time, or a smaller area"
                     .to_owned(),
             ),
             Some(code) => {
-                let words = advice.unwrap_or_else(|| format!("see the log of milepost-map for code {code}"));
+                let words = advice
+                    .unwrap_or_else(|| format!("see the log of milepost-map for code {code}"));
                 Error::Unavailable(format!("ClickHouse refused the query: {words}"))
             }
             None => Error::Unavailable("ClickHouse does not answer".to_owned()),

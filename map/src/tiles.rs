@@ -9,6 +9,7 @@ use crate::geo::{KEY_BITS, Tile};
 
 /// Cells per side of a tile, as a power of two.
 const CELL_BITS: u32 = 5;
+/// Version of the format.
 const VERSION: u8 = 1;
 /// Bytes before the columns.
 pub const HEADER_BYTES: usize = 16;
@@ -98,17 +99,17 @@ pub fn cells(cells: &[Cell], now_ms: i64) -> Vec<u8> {
     out
 }
 
-/// Encodes the header of a tile with `n` rows. `bytes`: length of the columns, to allocate once.
-fn header(kind: Kind, n: usize, bytes: usize, now_ms: i64) -> Vec<u8> {
+/// Encodes the header of a tile. `bytes`: length of the columns, to allocate once.
+fn header(kind: Kind, rows: usize, bytes: usize, now_ms: i64) -> Vec<u8> {
     let mut out = Vec::with_capacity(HEADER_BYTES + bytes);
     out.extend([VERSION, kind as u8, 0, 0]);
-    out.extend(u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend(u32::try_from(rows).unwrap_or(u32::MAX).to_le_bytes());
     out.extend((now_ms as f64).to_le_bytes());
     out
 }
 
 /// Appends the values, padded with zeros to a multiple of four bytes.
-fn column<const N: usize>(out: &mut Vec<u8>, values: impl Iterator<Item = [u8; N]>) {
+fn column<const BYTES: usize>(out: &mut Vec<u8>, values: impl Iterator<Item = [u8; BYTES]>) {
     values.for_each(|value| out.extend(value));
     out.resize(out.len().next_multiple_of(4), 0);
 }
@@ -122,14 +123,15 @@ fn gather(rows: &[Row], tile: Tile) -> Vec<Cell> {
 
 #[expect(clippy::cast_possible_truncation, reason = "a mean is between its values")]
 fn cell(rows: &[Row]) -> Cell {
-    let (mut lat, mut lng, mut ts_s, mut speed, mut speeds) = (0_i64, 0_i64, 0, 0_u64, 0_u64);
+    let (mut lat, mut lng, mut ts_s, mut speed_sum, mut speed_count) =
+        (0_i64, 0_i64, 0, 0_u64, 0_u64);
     for row in rows {
         lat += i64::from(row.lat_e7);
         lng += i64::from(row.lng_e7);
         ts_s = row.ts_s.max(ts_s);
         if row.speed_cms != UNKNOWN {
-            speed += u64::from(row.speed_cms);
-            speeds += 1;
+            speed_sum += u64::from(row.speed_cms);
+            speed_count += 1;
         }
     }
     let count = rows.len() as i64;
@@ -138,6 +140,6 @@ fn cell(rows: &[Row]) -> Cell {
         lng_e7: (lng / count) as i32,
         ts_s,
         count: u32::try_from(count).unwrap_or(u32::MAX),
-        speed_cms: speed.checked_div(speeds).map_or(UNKNOWN, |mean| mean as u16),
+        speed_cms: speed_sum.checked_div(speed_count).map_or(UNKNOWN, |mean| mean as u16),
     }
 }

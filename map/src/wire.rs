@@ -17,6 +17,8 @@ use crate::tiles::HEADER_BYTES;
 
 /// Minimum length of a body that is compressed, in bytes.
 pub const GZIP_BYTES_MIN: usize = 512;
+/// Length of a part's coordinates, length and version, in bytes.
+const PART_HEADER_BYTES: usize = 24;
 /// A header without file name, time and operating system (RFC 1952).
 const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 /// An empty final block (RFC 1951).
@@ -40,7 +42,7 @@ impl Part {
         let version = XxHash3_64::oneshot(&body[HEADER_BYTES..]) ^ u64::from(body[1]);
         let length =
             u32::try_from(body.len()).expect("map.points_max and the cells of a tile are bounded");
-        let mut plain = Vec::with_capacity(24 + body.len());
+        let mut plain = Vec::with_capacity(PART_HEADER_BYTES + body.len());
         for number in [u32::from(tile.z), tile.x, tile.y, length] {
             plain.extend(number.to_le_bytes());
         }
@@ -77,12 +79,14 @@ pub fn joined(parts: &[Arc<Part>], as_gzip: bool) -> Vec<Bytes> {
 
 thread_local! {
     /// Reused: a new compressor would allocate a quarter of a megabyte for each tile.
-    static DEFLATE: RefCell<(Compress, Vec<u8>)> = RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
+    static DEFLATE: RefCell<(Compress, Vec<u8>)> =
+        RefCell::new((Compress::new(Compression::fast(), false), Vec::new()));
 }
 
 /// Compresses to non-final DEFLATE blocks that end on a byte boundary.
 fn deflated(bytes: &[u8]) -> Bytes {
     if let Some(length) = u16::try_from(bytes.len()).ok().filter(|_| bytes.len() < GZIP_BYTES_MIN) {
+        // A stored block (RFC 1951, 3.2.4).
         return [&[0], &length.to_le_bytes()[..], &(!length).to_le_bytes(), bytes].concat().into();
     }
     DEFLATE.with_borrow_mut(|(compress, out)| {
@@ -104,6 +108,7 @@ fn deflated(bytes: &[u8]) -> Bytes {
     })
 }
 
+/// Compresses to gzip.
 #[must_use]
 pub fn gzip(bytes: &[u8], level: Compression) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 2), level);

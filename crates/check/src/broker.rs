@@ -24,8 +24,9 @@ use milepost_tls::{Address, Server};
 
 /// Topic on which Mosquitto retains the number of messages that it dropped at full queues.
 const DROPPED_TOPIC: &str = "$SYS/broker/publish/messages/dropped";
-/// Reason codes of a PUBACK (MQTT 5, 3.4.2.1). From 0x80 on, the broker refused the message.
+/// Reason code of a PUBACK: the client may not publish to this topic (MQTT 5, 3.4.2.1).
 const NOT_AUTHORIZED: u8 = 0x87;
+/// Lowest reason code of a PUBACK with which the broker refuses the message.
 const ERROR_REASON_MIN: u8 = 0x80;
 
 /// Checks whether each node answers. Checks the first node that answers in detail, until a step
@@ -77,7 +78,12 @@ fn report_connect_error(
     let why = format!("{address}: {}", error_chain(error));
     match error {
         ClientError::NotReached(tls::Error::Unreachable(_)) => {
-            report.error("broker", why, "set mqtt.url to the host and port of a listener (MQTT 1883, TLS 8883), and allow connections to it");
+            report.error(
+                "broker",
+                why,
+                "set mqtt.url to the host and port of a listener (MQTT 1883, TLS 8883), and allow \
+                 connections to it",
+            );
         }
         ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
@@ -97,17 +103,19 @@ fn report_connect_error(
     }
 }
 
+/// Reports whether the connection is encrypted, and how the client logs in.
 fn transport(
     report: &mut Report,
     config: &Config,
     BrokerTarget { node, login, .. }: BrokerTarget<'_>,
 ) {
     let mqtt = &config.mqtt;
-    let advice = "use mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener with certfile and keyfile)";
+    let advice = "use mqtts:// in mqtt.url (EMQX: listeners.ssl.default; Mosquitto: a listener \
+                  with certfile and keyfile)";
     report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &node.host, advice);
-    let certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
-    if login.is_some() || certificate {
-        let how = if certificate { "with a certificate" } else { "with a password" };
+    let has_certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
+    if login.is_some() || has_certificate {
+        let how = if has_certificate { "with a certificate" } else { "with a password" };
         report.ok(
             "broker login",
             format!(
@@ -121,24 +129,33 @@ fn transport(
         report.warning(
             "broker login",
             "none: anyone can publish positions",
-            "set mqtt.username and mqtt.password_file here; EMQX: authentication; Mosquitto: allow_anonymous false and password_file",
+            "set mqtt.username and mqtt.password_file here; EMQX: authentication; Mosquitto: \
+             allow_anonymous false and password_file",
         );
     }
 }
 
+/// Checks the window, the packet size and the session expiry of the CONNACK.
 fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     window(report, config, connack, nodes);
     let mqtt = &config.mqtt;
-    let ours = mqtt.max_packet_bytes;
+    let own_max = mqtt.max_packet_bytes;
     match connack.packet_bytes_max {
-        Some(theirs) if theirs <= ours => report.ok("packet size", format!("the broker accepts {theirs} bytes, milepost {ours}")),
-        theirs => report.warning(
+        Some(broker_max) if broker_max <= own_max => report.ok(
+            "packet size",
+            format!("the broker accepts {broker_max} bytes, milepost {own_max}"),
+        ),
+        broker_max => report.warning(
             "packet size",
             format!(
-                "the broker accepts {}, milepost {ours}: the broker drops packets that milepost does not accept",
-                theirs.map_or("any size".to_owned(), |bytes| format!("{bytes} bytes"))
+                "the broker accepts {}, milepost {own_max}: the broker drops packets that milepost \
+                 does not accept",
+                broker_max.map_or("any size".to_owned(), |bytes| format!("{bytes} bytes"))
             ),
-            format!("EMQX: mqtt.max_packet_size = {ours}B; Mosquitto: max_packet_size {ours}; or raise mqtt.max_packet_bytes here"),
+            format!(
+                "EMQX: mqtt.max_packet_size = {own_max}B; Mosquitto: max_packet_size {own_max}; or \
+                 raise mqtt.max_packet_bytes here"
+            ),
         ),
     }
 
@@ -146,10 +163,16 @@ fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     match connack.session_expiry_seconds.map(u64::from) {
         Some(granted) if granted < requested => report.error(
             "session expiry",
-            format!("{granted} s granted, {requested} s requested: after a longer absence the broker drops the queued messages"),
-            "EMQX from 6.3 on: mqtt.max_session_expiry_interval; Mosquitto: persistent_client_expiration; or lower mqtt.session_expiry here",
+            format!(
+                "{granted} s granted, {requested} s requested: after a longer absence the broker \
+                 drops the queued messages"
+            ),
+            "EMQX from 6.3 on: mqtt.max_session_expiry_interval; Mosquitto: \
+             persistent_client_expiration; or lower mqtt.session_expiry here",
         ),
-        Some(_) | None => report.ok("session expiry", format!("{requested} s granted; a restart must take less")),
+        Some(_) | None => {
+            report.ok("session expiry", format!("{requested} s granted; a restart must take less"))
+        }
     }
 }
 
@@ -159,17 +182,17 @@ const RATE_MIN: usize = 1_000;
 /// Checks the throughput that the windows of all sessions allow.
 fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     let mqtt = &config.mqtt;
-    let theirs = connack.receive_maximum.unwrap_or(u16::MAX);
-    let each = usize::from(theirs.min(mqtt.receive_maximum)).max(1);
+    let broker_max = connack.receive_maximum.unwrap_or(u16::MAX);
+    let session_window = usize::from(broker_max.min(mqtt.receive_maximum)).max(1);
     // One batch for each insert in flight, and the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
-        Connections::Auto => Connections::auto(wanted.div_ceil(each).max(nodes)),
+        Connections::Auto => Connections::auto(wanted.div_ceil(session_window).max(nodes)),
         Connections::Fixed(number) => number,
     };
-    let window = each * sessions;
+    let window = session_window * sessions;
     let found = format!(
-        "{window} messages in flight ({sessions} sessions of {each}), for batches of {}",
+        "{window} messages in flight ({sessions} sessions of {session_window}), for batches of {}",
         config.batch.rows_max
     );
     if window >= wanted {
@@ -177,16 +200,20 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     }
     let rate = window * 1_000 / usize::try_from(TYPICAL_ACK_TIME.as_millis()).unwrap_or(usize::MAX);
     let found = format!(
-        "{found}: at most about {rate} messages/s; above that the broker's queue overflows and drops the oldest. \
-         {wanted} in flight keep {} inserts busy",
+        "{found}: at most about {rate} messages/s; above that the broker's queue overflows and \
+         drops the oldest. {wanted} in flight keep {} inserts busy",
         config.clickhouse.inserts_in_flight
     );
-    let advice = if theirs < mqtt.receive_maximum {
-        "the broker allows no more: in EMQX set mqtt.max_inflight = 32000 (in the zone of milepost's listener), in Mosquitto \
-         max_inflight_messages 32000; also raise the queue: mqtt.max_mqueue_len, max_queued_messages"
+    let advice = if broker_max < mqtt.receive_maximum {
+        "the broker allows no more: in EMQX set mqtt.max_inflight = 32000 (in the zone of \
+         milepost's listener), in Mosquitto max_inflight_messages 32000; also raise the queue: \
+         mqtt.max_mqueue_len, max_queued_messages"
             .to_owned()
     } else {
-        format!("set mqtt.connections = \"auto\", or to {} (64 at most)", wanted.div_ceil(each))
+        format!(
+            "set mqtt.connections = \"auto\", or to {} (64 at most)",
+            wanted.div_ceil(session_window)
+        )
     };
     if rate < RATE_MIN {
         report.error("window", found, advice)
@@ -202,7 +229,8 @@ async fn subscription(
     config: &Config,
     target: BrokerTarget<'_>,
 ) -> Result<(), ClientError> {
-    const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; Mosquitto acl_file: topic read …";
+    const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"…\"}]}; \
+                       Mosquitto acl_file: topic read …";
     let mqtt = &config.mqtt;
     let (mut probe, connack) = Client::open(target, Duration::ZERO).await?;
     let qos = mqtt.qos;
@@ -212,7 +240,8 @@ async fn subscription(
         report.error(
             "subscription",
             "the broker has no shared subscriptions",
-            "EMQX: mqtt.shared_subscription = true; another broker may need a licence or a plugin for them",
+            "EMQX: mqtt.shared_subscription = true; another broker may need a licence or a plugin \
+             for them",
         );
         return Ok(());
     }
@@ -265,11 +294,13 @@ async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
         Ok(Some(dropped)) => report.warning(
             "queue drops",
             format!("{dropped} messages dropped at a full queue since the broker's start"),
-            "Mosquitto: max_queued_messages; and find out why a subscriber was slow or disconnected",
+            "Mosquitto: max_queued_messages; and find out why a subscriber was slow or \
+             disconnected",
         ),
         Ok(None) => report.ok(
             "queue drops",
-            "not visible here; EMQX: set mqtt.broker_metrics = true, or read emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
+            "not visible here; EMQX: set mqtt.broker_metrics = true, or read \
+             emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
         ),
         Err(error) => report.failure("queue drops", error_chain(&error)),
     }
@@ -278,7 +309,8 @@ async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
 /// Returns whether the broker grants a subscription to its counters. Uses a separate connection,
 /// because some brokers close the connection instead of refusing.
 async fn broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
-    const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
+    const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \
+                       \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
         let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
         let grants = probe.subscribe(&[FILTER.to_owned()], Qos::AtMostOnce).await?;
@@ -327,7 +359,7 @@ async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
     }
 }
 
-/// Publishes a message and waits for it.
+/// Publishes a message to the probe topic and waits for its acknowledgement and its delivery.
 async fn message(
     report: &mut Report,
     target: BrokerTarget<'_>,
@@ -356,7 +388,7 @@ async fn message(
     let began = Instant::now();
     probe.send(&bytes).await?;
     let (mut acked, mut received_after) = (None, None);
-    let both = probe.wait_for(ANSWER_TIMEOUT, |packet| {
+    let answers = probe.wait_for(ANSWER_TIMEOUT, |packet| {
         if let Packet::Acked(reason) = packet {
             acked = Some(reason);
         } else if let Packet::Published(publish) = packet
@@ -364,10 +396,10 @@ async fn message(
         {
             received_after = Some(began.elapsed());
         }
-        let refused = acked.is_some_and(|reason| reason >= ERROR_REASON_MIN);
-        (refused || acked.is_some() && received_after.is_some()).then_some(())
+        let is_refused = acked.is_some_and(|reason| reason >= ERROR_REASON_MIN);
+        (is_refused || acked.is_some() && received_after.is_some()).then_some(())
     });
-    match both.await {
+    match answers.await {
         Ok(()) | Err(ClientError::Unanswered) => {}
         Err(error) => return Err(error),
     }
@@ -377,17 +409,30 @@ async fn message(
             "message",
             format!("{topic}: publishing is not authorized, so delivery is untested"),
             format!(
-                "`milepost run` never publishes; to let this check publish, add to EMQX acl.conf: {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic readwrite {topic}"
+                "`milepost run` never publishes; to let this check publish, add to EMQX acl.conf: \
+                 {{allow, {{username, \"…\"}}, publish, [\"{topic}\"]}}; Mosquitto acl_file: topic \
+                 readwrite {topic}"
             ),
         ),
-        (Some(reason), _) if reason >= ERROR_REASON_MIN => report.warning("message", format!("{topic}: refused, reason {reason:#04x}"), "see the broker's log"),
-        (Some(_), Some(after)) => report.ok("message", format!("{topic}: published and received in {after:.1?}")),
+        (Some(reason), _) if reason >= ERROR_REASON_MIN => report.warning(
+            "message",
+            format!("{topic}: refused, reason {reason:#04x}"),
+            "see the broker's log",
+        ),
+        (Some(_), Some(after)) => {
+            report.ok("message", format!("{topic}: published and received in {after:.1?}"))
+        }
         (Some(_), None) => report.error(
             "message",
             format!("{topic}: accepted by the broker, but not delivered within {ANSWER_TIMEOUT:?}"),
-            "the access rules allow this user to publish, but not to read: EMQX acl.conf: subscribe; Mosquitto acl_file: topic read …, for the sources' topics too",
+            "the access rules allow this user to publish, but not to read: EMQX acl.conf: \
+             subscribe; Mosquitto acl_file: topic read …, for the sources' topics too",
         ),
-        (None, _) => report.error("message", format!("{topic}: no acknowledgement from the broker"), "see the broker's log"),
+        (None, _) => report.error(
+            "message",
+            format!("{topic}: no acknowledgement from the broker"),
+            "see the broker's log",
+        ),
     }
     Ok(())
 }

@@ -21,22 +21,31 @@ const NODES_TOPIC: &str = "$SYS/brokers";
 /// other than `local`.
 const MESSAGES: usize = 10;
 /// The setting that a cluster needs, and why.
-const LOCAL_STRATEGY: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other strategy EMQX keeps assigning messages to a node that died, and drops them uncounted";
+const LOCAL_STRATEGY: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other \
+                              strategy EMQX keeps assigning messages to a node that died, and \
+                              drops them uncounted";
 
 /// Compares the nodes that the broker names with those of `mqtt.url` at the start of the consumer.
 /// Skips nodes that do not answer: the sessions report them.
 pub(super) async fn compare_nodes(report: &mut Report, mqtt: &Mqtt) {
     let Ok(login) = client::login(mqtt) else { return };
-    let ours = nodes::resolve(&mqtt.nodes, &[]).await;
-    for node in &ours {
+    let configured = nodes::resolve(&mqtt.nodes, &[]).await;
+    for node in &configured {
         let target = BrokerTarget { mqtt, node, login: login.as_ref() };
         let Ok(names) = node_names(target).await else { continue };
-        let is_cluster = ours.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
-        if let Some(names) = names.filter(|names| names.len() > ours.len()) {
-            report_missing_nodes(report, &names, ("mqtt.url has", ours.len()));
+        let is_cluster =
+            configured.len() > 1 || names.as_ref().is_some_and(|names| names.len() > 1);
+        if let Some(names) = names.filter(|names| names.len() > configured.len()) {
+            report_missing_nodes(report, &names, ("mqtt.url has", configured.len()));
         }
         if is_cluster {
-            report.ok("strategy", format!("the broker is a cluster; `milepost check --probe-topic drivers/ID/gps-check` tests its strategy. {LOCAL_STRATEGY}"));
+            report.ok(
+                "strategy",
+                format!(
+                    "the broker is a cluster; `milepost check --probe-topic drivers/ID/gps-check` \
+                     tests its strategy. {LOCAL_STRATEGY}"
+                ),
+            );
         }
         return;
     }
@@ -75,19 +84,35 @@ pub(super) async fn check(
     }
     if is_untestable {
         // The strategy cannot be read over MQTT. Only a test with members on two nodes shows it.
-        report.ok("strategy", "not tested: the test needs two nodes in mqtt.url; in EMQX, run emqx ctl conf show mqtt: shared_subscription_strategy must be local");
+        report.ok(
+            "strategy",
+            "not tested: the test needs two nodes in mqtt.url; in EMQX, run emqx ctl conf show \
+             mqtt: shared_subscription_strategy must be local",
+        );
     }
     let [here, there, ..] = targets else { return Ok(()) };
     match probe_topic {
-        None => report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL_STRATEGY}")),
-        Some(topic) => match (count_received(*here, *there, topic).await?, count_received(*there, *here, topic).await?) {
+        None => {
+            report.ok("strategy", format!("not visible; --probe-topic tests it. {LOCAL_STRATEGY}"))
+        }
+        Some(topic) => match (
+            count_received(*here, *there, topic).await?,
+            count_received(*there, *here, topic).await?,
+        ) {
             ((MESSAGES, 0), (MESSAGES, 0)) => {
-                report.ok("strategy", "local: a message goes to a member on the node that received it");
+                report.ok(
+                    "strategy",
+                    "local: a message goes to a member on the node that received it",
+                );
             }
             ((0, 0), _) | (_, (0, 0)) => report.ok("strategy", "not visible: no message came back"),
             ((stayed, moved), _) => report.warning(
                 "strategy",
-                format!("not local: of {MESSAGES} messages sent to {}, the member there received {stayed}, and the member on {} received {moved}", here.node, there.node),
+                format!(
+                    "not local: of {MESSAGES} messages sent to {}, the member there received \
+                     {stayed}, and the member on {} received {moved}",
+                    here.node, there.node
+                ),
                 LOCAL_STRATEGY,
             ),
         },
@@ -146,11 +171,11 @@ async fn count_received(
     for (probe, count) in
         [(&mut client_here, &mut received_here), (&mut client_there, &mut received_there)]
     {
-        let rest = probe.wait_for(RETAINED_TIMEOUT, |packet| {
+        let remaining = probe.wait_for(RETAINED_TIMEOUT, |packet| {
             *count += usize::from(matches!(packet, Packet::Published(_)));
             (*count >= MESSAGES).then_some(())
         });
-        match rest.await {
+        match remaining.await {
             Ok(()) | Err(ClientError::Unanswered) => {}
             Err(error) => return Err(error),
         }

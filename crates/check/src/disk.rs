@@ -17,6 +17,7 @@ const RAMFS: u32 = 0x8584_58F6;
 /// The writable layer of a container.
 const OVERLAYFS: u32 = 0x794C_7630;
 
+/// Checks the directory of the spool, if one is configured.
 pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     let Some(spool) = spool else {
         return report.ok(
@@ -76,7 +77,8 @@ fn report_kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
             format!(
                 "{dir} is memory: a restart of the machine or container loses acknowledged messages"
             ),
-            "set spool.dir to a directory on a disk; in Kubernetes, on a volume that is not an emptyDir with medium Memory",
+            "set spool.dir to a directory on a disk; in Kubernetes, on a volume that is not an \
+             emptyDir with medium Memory",
         ),
         OVERLAYFS => report.warning(
             SUBJECT,

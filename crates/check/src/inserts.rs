@@ -16,6 +16,7 @@ const PARTS_A_SECOND_MAX: u64 = 8;
 /// cost of a row.
 const ROWS_MIN: u64 = 1_000;
 
+/// Counts the recent parts of `positions`, and reports the rate and the size of inserts.
 pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = format!(
         "SELECT count(), sum(rows) FROM system.parts WHERE database = '{}' AND table = 'positions' \
@@ -54,7 +55,8 @@ fn judge(report: &mut Report, found: Option<(u64, u64)>) {
         report.warning(
             SUBJECT,
             found,
-            "run fewer members, or set batch.members_age_max: each insert creates parts to merge, however few rows it has",
+            "run fewer members, or set batch.members_age_max: each insert creates parts to merge, \
+             however few rows it has",
         );
     } else {
         report.ok(SUBJECT, found);

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Guarantee: the command changes nothing and does not disturb the members of the group. Its
-//! sessions have their own client id and share group, and end with the command. A setting that it
-//! cannot read is reported as not visible. A check that gets no answer reports this as its finding.
+//! sessions have their own client id and share group, and end with the command. A setting that the
+//! command cannot read is reported as not visible. A check that gets no answer reports this as its
+//! finding.
 
 mod all;
 mod broker;

@@ -12,21 +12,26 @@ const DELAY_SECONDS_MAX: u64 = 60;
 /// Shortest time, in seconds, for which a table must remember a token: milepost may retry an insert
 /// under one token for a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
-/// Tables that people fill with INSERT. They have no deduplication window, because people may
-/// insert an earlier value again. A row that is inserted twice only replaces itself.
+/// Tables that people fill with INSERT. These tables have no deduplication window, because people
+/// may insert an earlier value again, and a row that is inserted twice only replaces itself.
 pub(super) const TABLES_WITHOUT_WINDOW: [&str; 3] = ["fences", "drivers", "trip_rules"];
 /// Smallest number of deduplication tokens that a table must remember. Each member of the group
 /// inserts one or two blocks a second.
 const TOKENS_MIN: u64 = 10_000;
 
+/// A row of `system.replicas`.
 #[derive(Debug)]
 struct Replica {
     table: String,
     is_readonly: bool,
     is_session_expired: bool,
+    /// Seconds.
     delay: u64,
+    /// Number of entries that wait.
     queue: u64,
+    /// Number of replicas of the table.
     total: u64,
+    /// Number of these that have a session with Keeper.
     active: u64,
     exception: String,
 }
@@ -35,7 +40,8 @@ struct Replica {
 /// `None`: the table has no value, and `defaults` has none either, because the user may not read
 /// the server's defaults.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> Option<u64> {
-    // Compare whole words: the name of one setting can be the end of another's.
+    // Compare whole words: the name of one setting can be the end of another's. The words of a
+    // setting are its name, `=` and its value.
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
     let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
     let text = own.or_else(default)?;
@@ -56,8 +62,10 @@ pub(super) async fn check(
         return Ok(());
     }
     let sql = format!(
-        "SELECT table, is_readonly, is_session_expired, absolute_delay, queue_size, total_replicas, active_replicas, \
-         replaceRegexpAll(zookeeper_exception, '\\\\s+', ' ') FROM system.replicas WHERE database = '{}' ORDER BY table",
+        "SELECT table, is_readonly, is_session_expired, absolute_delay, queue_size, \
+         total_replicas, active_replicas, \
+         replaceRegexpAll(zookeeper_exception, '\\\\s+', ' ') FROM system.replicas \
+         WHERE database = '{}' ORDER BY table",
         config.database
     );
     let rows = clickhouse.query_rows("reading system.replicas", &sql).await?;
@@ -98,7 +106,8 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
             report.error(
                 "replication",
                 format!("{plain}: not replicated, so a quorum has no effect"),
-                "set clickhouse.replication = \"none\", or move to replicated tables, see docs/clickhouse.md",
+                "set clickhouse.replication = \"none\", or move to replicated tables, see \
+                 docs/clickhouse.md",
             );
         }
         return false;
@@ -129,13 +138,16 @@ fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 
     };
     report.error(
         "insert quorum",
-        format!("{replicated}: replicated, but milepost acknowledges messages whose rows only one replica has; if that replica is lost, so are the rows"),
+        format!(
+            "{replicated}: replicated, but milepost acknowledges messages whose rows only one \
+             replica has; if that replica is lost, so are the rows"
+        ),
         advice,
     );
     true
 }
 
-/// Returns the number of replicas that an insert waits for.
+/// Returns the number of replicas that an insert waits for. `replicas`: how many there are.
 fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
     match (config.replication, config.insert_quorum) {
         (Replication::None, _) => 0,
@@ -144,23 +156,27 @@ fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
     }
 }
 
+/// Reports the state of the replicas.
 fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
     let tables_where = |test: &dyn Fn(&Replica) -> bool| {
         let names =
             replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let keeper =
+    let without_keeper =
         tables_where(&|replica| replica.is_session_expired || !replica.exception.is_empty());
-    if !keeper.is_empty() {
+    if !without_keeper.is_empty() {
         let exception = replicas
             .iter()
             .map(|replica| replica.exception.as_str())
             .find(|exception| !exception.is_empty());
         report.error(
             "Keeper",
-            format!("{keeper}: no session with Keeper: {}", exception.unwrap_or_default()).trim_end_matches(": ").to_owned(),
-            "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's configuration); until then nothing can be inserted",
+            format!("{without_keeper}: no session with Keeper: {}", exception.unwrap_or_default())
+                .trim_end_matches(": ")
+                .to_owned(),
+            "start Keeper, and make sure that the server reaches it (<zookeeper> in the server's \
+             configuration); until then nothing can be inserted",
         );
     }
     let readonly = tables_where(&|replica| replica.is_readonly);
@@ -168,29 +184,34 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
         report.error(
             "read-only replica",
             format!("{readonly}: nothing can be inserted on this replica"),
-            "if Keeper is reachable, run SYSTEM RESTART REPLICA; if the replica's metadata in Keeper is lost, run SYSTEM RESTORE REPLICA",
+            "if Keeper is reachable, run SYSTEM RESTART REPLICA; if the replica's metadata in \
+             Keeper is lost, run SYSTEM RESTORE REPLICA",
         );
     }
-    if !keeper.is_empty() || !readonly.is_empty() {
+    if !without_keeper.is_empty() || !readonly.is_empty() {
         return; // without Keeper the other values are stale
     }
     // No rows: the server does not fill this table, or hides the replicas from this user.
-    let Some(least) = replicas.iter().min_by_key(|replica| (replica.active, replica.total)) else {
+    let Some(weakest) = replicas.iter().min_by_key(|replica| (replica.active, replica.total))
+    else {
         return report.warning(
             "replicas",
             "system.replicas shows none to this user",
             "query it as an administrator: total_replicas, active_replicas, absolute_delay",
         );
     };
-    let found = format!("{} of {} live ({})", least.active, least.total, least.table);
-    let wanted = quorum(config, least.total);
-    if least.total < wanted {
+    let found = format!("{} of {} live ({})", weakest.active, weakest.total, weakest.table);
+    let wanted = quorum(config, weakest.total);
+    if weakest.total < wanted {
         report.error(
             "replicas",
-            format!("{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"),
-            "create the tables on another server, see docs/clickhouse.md; or lower clickhouse.insert_quorum",
+            format!(
+                "{found}: fewer than the {wanted} that an insert waits for, so nothing is inserted"
+            ),
+            "create the tables on another server, see docs/clickhouse.md; or lower \
+             clickhouse.insert_quorum",
         );
-    } else if least.active < wanted {
+    } else if weakest.active < wanted {
         report.error(
             "replicas",
             format!(
@@ -198,13 +219,13 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
             ),
             "start the servers that are down; system.replicas names them",
         );
-    } else if wanted > 0 && least.total == wanted {
+    } else if wanted > 0 && weakest.total == wanted {
         report.warning(
             "replicas",
             format!("{found}: an insert waits for all of them, so losing one stops inserts"),
             "add one more replica; until then set spool.dir, which holds the batches",
         );
-    } else if least.active < least.total {
+    } else if weakest.active < weakest.total {
         report.warning("replicas", found, "start the servers that are down");
     } else {
         report.ok("replicas", found);
@@ -213,32 +234,37 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     if let Some(behind) = behind.filter(|replica| replica.delay > DELAY_SECONDS_MAX) {
         report.warning(
             "replica lag",
-            format!("{} is {} s behind here, {} entries wait", behind.table, behind.delay, behind.queue),
-            "see last_exception in system.replication_queue; check the network between the replicas (port 9009) \
-             and the disk",
+            format!(
+                "{} is {} s behind here, {} entries wait",
+                behind.table, behind.delay, behind.queue
+            ),
+            "see last_exception in system.replication_queue; check the network between the \
+             replicas (port 9009) and the disk",
         );
     }
 }
 
+/// Checks that the replicated tables remember the tokens of inserts for long enough.
 fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
-    let (count, seconds) =
+    let (count_setting, seconds_setting) =
         ("replicated_deduplication_window", "replicated_deduplication_window_seconds");
     let mut statements = Vec::new();
-    for [name, engine, full] in tables {
-        let value = |name: &str| setting(full, name, defaults);
+    for [name, engine, engine_full] in tables {
+        let value = |name: &str| setting(engine_full, name, defaults);
         // An unreadable default is reported by the check of durability.
-        let is_short = value(count).is_some_and(|value| value < TOKENS_MIN)
-            || value(seconds).is_some_and(|value| value < TOKEN_SECONDS_MIN);
+        let is_short = value(count_setting).is_some_and(|value| value < TOKENS_MIN)
+            || value(seconds_setting).is_some_and(|value| value < TOKEN_SECONDS_MIN);
         let has_window = !TABLES_WITHOUT_WINDOW.contains(&name.as_str());
         if has_window && is_short && engine.starts_with("Replicated") {
-            let settings = format!("{count} = 10000, {seconds} = 604800");
+            let settings = format!("{count_setting} = 10000, {seconds_setting} = 604800");
             statements.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {settings}"));
         }
     }
     if !statements.is_empty() {
         report.warning(
             "token window",
-            "replicas forget an insert's token before its last retry; then rejects are stored twice",
+            "replicas forget an insert's token before its last retry; then rejects are stored \
+             twice",
             format!("run in ClickHouse: {}", statements.join("; ")),
         );
     }
@@ -264,21 +290,24 @@ mod tests {
 
     #[test]
     fn insert_acknowledged_by_one_replica_is_an_error() {
-        let both =
+        let two_tables =
             [["positions", "ReplicatedReplacingMergeTree"], ["rejects", "ReplicatedMergeTree"]];
-        let report = engine_report("", &both);
+        let report = engine_report("", &two_tables);
         assert!(
             report.has_finding(Level::Error, "insert quorum", "clickhouse.replication = "),
             "{report}"
         );
-        let report = engine_report("replication = 'macros'\ninsert_quorum = 0", &both);
+        let report = engine_report("replication = 'macros'\ninsert_quorum = 0", &two_tables);
         assert!(
             report.has_finding(Level::Error, "insert quorum", "insert_quorum = \"auto\""),
             "{report}"
         );
-        assert!(!engine_report("replication = 'macros'", &both).has_errors());
-        assert!(!engine_report("replication = 'managed'\ninsert_quorum = 3", &both).has_errors());
-        let report = engine_report("replication = 'macros'", &[both[0], ["rejects", "MergeTree"]]);
+        assert!(!engine_report("replication = 'macros'", &two_tables).has_errors());
+        assert!(
+            !engine_report("replication = 'managed'\ninsert_quorum = 3", &two_tables).has_errors()
+        );
+        let report =
+            engine_report("replication = 'macros'", &[two_tables[0], ["rejects", "MergeTree"]]);
         assert!(
             report.has_finding(Level::Error, "replication", "rejects: on one server alone"),
             "{report}"
@@ -365,7 +394,8 @@ mod tests {
             ("SETTINGS index_granularity = 8192", true),
             ("SETTINGS replicated_deduplication_window_seconds = 604800", false),
             (
-                "SETTINGS replicated_deduplication_window = 100, replicated_deduplication_window_seconds = 604800",
+                "SETTINGS replicated_deduplication_window = 100, \
+                 replicated_deduplication_window_seconds = 604800",
                 true,
             ),
         ] {
@@ -381,7 +411,8 @@ mod tests {
                 &[row],
                 &defaults.map(|default| default.map(str::to_owned)),
             );
-            let expected = "ALTER TABLE fleet.positions MODIFY SETTING replicated_deduplication_window = 10000";
+            let expected = "ALTER TABLE fleet.positions MODIFY SETTING \
+                            replicated_deduplication_window = 10000";
             assert_eq!(
                 report.has_finding(Level::Warning, "token window", expected),
                 is_short,

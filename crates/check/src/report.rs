@@ -94,8 +94,8 @@ impl Report {
         });
     }
 
-    /// Reports whether the connection to `peer` is encrypted. `files`: its TLS files; `None` if it
-    /// is not encrypted. `advice`: how to encrypt it.
+    /// Reports whether the connection to `peer` is encrypted. `files`: the TLS files of the
+    /// connection; `None` without encryption. `advice`: how to encrypt the connection.
     pub(super) fn transport(
         &mut self,
         [subject, peer]: [&'static str; 2],
@@ -105,13 +105,13 @@ impl Report {
     ) {
         match files {
             Some(files) => {
-                let by = files
+                let signer = files
                     .ca
                     .as_ref()
                     .map_or("a public CA".to_owned(), |path| path.display().to_string());
                 self.ok(
                     subject,
-                    format!("its certificate is signed by {by}, and valid for {host}"),
+                    format!("its certificate is signed by {signer}, and valid for {host}"),
                 );
             }
             None if tls::is_this_machine(host) => {
@@ -189,14 +189,16 @@ mod tests {
         report.warning("window", "32", "raise it");
         assert_eq!(
             report.to_string(),
-            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n0 errors, 1 warning\n"
+            "ok       login                as \"x\"\n\nwarning  window               32; raise it\n\
+             0 errors, 1 warning\n"
         );
         assert!(!report.has_errors());
         assert_eq!(
             report.json(),
             "{\"errors\":0,\"warnings\":1,\"checks\":[\
              {\"level\":\"ok\",\"what\":\"login\",\"found\":\"as \\\"x\\\"\\n\",\"advice\":null},\
-             {\"level\":\"warning\",\"what\":\"window\",\"found\":\"32\",\"advice\":\"raise it\"}]}\n"
+             {\"level\":\"warning\",\"what\":\"window\",\"found\":\"32\",\
+             \"advice\":\"raise it\"}]}\n"
         );
     }
 }

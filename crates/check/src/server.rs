@@ -15,9 +15,9 @@ use milepost_config::Config;
 use milepost_core::encode::TABLES;
 use milepost_core::error_chain;
 
-/// Oldest version that supports everything that milepost's tables and inserts use. An earlier one
-/// may not know the setting `merge_selector_base` (`sql/307_merges.sql`), and `milepost migrate`
-/// then fails.
+/// Oldest version that supports everything that milepost's tables and inserts use. An earlier
+/// version may not know the setting `merge_selector_base` (`sql/307_merges.sql`), and `milepost
+/// migrate` then fails.
 const VERSION_MIN: (u32, u32) = (24, 12);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
@@ -84,7 +84,8 @@ fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
         report.error(
             "clickhouse",
             why,
-            "set clickhouse.url to ClickHouse's HTTP port (8123, or 8443 for TLS), and allow connections to it",
+            "set clickhouse.url to ClickHouse's HTTP port (8123, or 8443 for TLS), and allow \
+             connections to it",
         );
     } else {
         report.failure("clickhouse", why);
@@ -94,7 +95,8 @@ fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
 fn transport(report: &mut Report, config: &Config, url: &str) {
     let url = Url::parse(url).expect("the URL was validated with the configuration");
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let advice = "use https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see deploy/clickhouse)";
+    let advice = "use https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see \
+                  deploy/clickhouse)";
     report.transport(["clickhouse TLS", "server"], config.clickhouse.tls.as_ref(), host, advice);
 }
 
@@ -107,20 +109,19 @@ fn version(report: &mut Report, text: &str) {
             "check which server answers at clickhouse.url",
         );
     };
-    let (min, tested) = (VERSION_MIN, VERSION_TESTED);
-    if (major, minor) < min {
+    let (tested_major, tested_minor) = VERSION_TESTED;
+    if (major, minor) < VERSION_MIN {
         report.error(
             "version",
             text,
-            format!("update ClickHouse to {}.{} or later", tested.0, tested.1),
+            format!("update ClickHouse to {tested_major}.{tested_minor} or later"),
         );
-    } else if (major, minor) < tested {
+    } else if (major, minor) < VERSION_TESTED {
         report.warning(
             "version",
             text,
             format!(
-                "milepost is tested with {}.{} and later: update ClickHouse",
-                tested.0, tested.1
+                "milepost is tested with {tested_major}.{tested_minor} and later: update ClickHouse"
             ),
         );
     } else {
@@ -144,7 +145,8 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
         1.. => format!("ClickHouse is {difference:?} ahead of this host"),
         ..0 => format!("ClickHouse is {difference:?} behind this host"),
     };
-    let advice = "synchronise both hosts with NTP (chronyd or systemd-timesyncd): received_at and too_new use this host's clock, inserted_at ClickHouse's";
+    let advice = "synchronise both hosts with NTP (chronyd or systemd-timesyncd): received_at and \
+                  too_new use this host's clock, inserted_at ClickHouse's";
     if difference > config.decode.fix_future_max.max(CLOCK_DIFFERENCE_MAX) {
         report.error("clocks", found, advice);
     } else if difference > CLOCK_DIFFERENCE_MAX {
@@ -154,6 +156,7 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
     }
 }
 
+/// Checks that this user may insert, and read the migrations and the erased drivers.
 async fn grants(
     report: &mut Report,
     config: &Config,
@@ -229,6 +232,8 @@ async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
     }
 }
 
+/// Checks that the tables exist with their columns. Then checks their durability, shards and
+/// replicas.
 async fn tables(
     report: &mut Report,
     config: &Config,
@@ -241,21 +246,27 @@ async fn tables(
         "SELECT name, engine, engine_full FROM system.tables WHERE database = '{database}'"
     );
     let existing: Vec<[String; 3]> = clickhouse.query_rows("reading system.tables", &sql).await?;
-    let is_inserted = |name: &str| TABLES.iter().any(|table| table.name == name);
+    let receives_inserts = |name: &str| TABLES.iter().any(|table| table.name == name);
     let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
     let expected = clickhouse.tables();
     let missing: Vec<&str> = (expected.iter().map(String::as_str))
-        .filter(|name| !exists(name) && (sees_all || is_inserted(name)))
+        .filter(|name| !exists(name) && (sees_all || receives_inserts(name)))
         .collect();
     let misfits = clickhouse.misfits().await?;
     if !missing.is_empty() {
-        report.error("tables", format!("{} missing in {database}", missing.join(", ")), "if they were renamed, rename them back; otherwise run milepost migrate, which creates them empty");
+        report.error(
+            "tables",
+            format!("{} missing in {database}", missing.join(", ")),
+            "if they were renamed, rename them back; otherwise run milepost migrate, which creates \
+             them empty",
+        );
     }
     if !misfits.is_empty() {
         report.error(
             "columns",
             misfits.join(", "),
-            "run ALTER TABLE … ADD COLUMN or MODIFY COLUMN as in sql/, or run the version of milepost that these tables were made for",
+            "run ALTER TABLE … ADD COLUMN or MODIFY COLUMN as in sql/, \
+             or run the version of milepost that these tables were made for",
         );
     }
     if missing.is_empty() && misfits.is_empty() {
@@ -356,9 +367,9 @@ fn durability(
     // Statements that the operator must run, and settings whose value this user may not read.
     let (mut to_deduplicate, mut to_sync) = (Vec::new(), Vec::new());
     let mut unreadable = BTreeSet::new();
-    for [name, engine, full] in tables {
+    for [name, engine, engine_full] in tables {
         let mut is_below = |setting_name: &'static str, min: u64| {
-            let value = setting(full, setting_name, defaults);
+            let value = setting(engine_full, setting_name, defaults);
             if value.is_none() {
                 unreadable.insert(setting_name);
             }
@@ -374,11 +385,15 @@ fn durability(
             to_deduplicate
                 .push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
+        // Look at both settings, so that each unreadable one is reported.
         let lacks_fsync = !replicated
             && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))
                 != [false; 2];
         if lacks_fsync {
-            to_sync.push(format!("ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, fsync_part_directory = 1"));
+            to_sync.push(format!(
+                "ALTER TABLE {database}.{name} MODIFY SETTING fsync_after_insert = 1, \
+                 fsync_part_directory = 1"
+            ));
         }
     }
     if !unreadable.is_empty() {
@@ -416,7 +431,8 @@ fn durability(
 /// Checks the settings profile of the user.
 async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = "SELECT name, value FROM system.settings WHERE name IN \
-               ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', 'materialized_views_ignore_errors')";
+               ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', \
+               'materialized_views_ignore_errors')";
     let rows: Vec<[String; 2]> = clickhouse.query_rows("reading system.settings", sql).await?;
     let value = |name: &str| {
         rows.iter().find(|[key, _]| key == name).and_then(|[_, value]| value.parse::<u64>().ok())
@@ -431,7 +447,8 @@ async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Er
         ),
         (
             value("materialized_views_ignore_errors") == Some(1),
-            "materialized_views_ignore_errors = 0 (otherwise last_positions can miss rows without any insert failing)",
+            "materialized_views_ignore_errors = 0 (otherwise last_positions can miss rows without \
+             any insert failing)",
         ),
     ];
     let wrong: Vec<&str> =

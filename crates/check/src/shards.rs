@@ -7,7 +7,8 @@ use milepost_config as config;
 use milepost_config::Replication;
 
 const SUBJECT: &str = "shards";
-const NEW_DATABASE_ADVICE: &str = "create the tables in another database (clickhouse.database), and copy the history there, see docs/clickhouse.md";
+const NEW_DATABASE_ADVICE: &str = "create the tables in another database (clickhouse.database), \
+                                   and copy the history there, see docs/clickhouse.md";
 /// The Distributed table over the shards' `positions`, for inserts and reads.
 const SHARDED_POSITIONS: &str = "positions_all";
 /// Views that must read all shards. A view that reads the tables of one shard misses drivers.
@@ -39,7 +40,8 @@ pub(super) async fn check(
         }
     };
     let sql = format!(
-        "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} ORDER BY shard_num, replica_num",
+        "SELECT shard_num, internal_replication FROM system.clusters WHERE cluster = {} \
+         ORDER BY shard_num, replica_num",
         cluster_name(cluster)
     );
     let Some(rows) = clickhouse.query_rows_if_allowed("reading system.clusters", &sql).await?
@@ -58,7 +60,8 @@ pub(super) async fn check(
     }
     let database = &config.database;
     let sql = format!(
-        "SELECT name FROM system.tables WHERE database = '{database}' AND name IN ('{}') AND position(as_select, '_all') = 0",
+        "SELECT name FROM system.tables WHERE database = '{database}' AND name IN ('{}') \
+         AND position(as_select, '_all') = 0",
         VIEWS.join("', '")
     );
     report_views(
@@ -67,7 +70,8 @@ pub(super) async fn check(
     );
     // clusterAllReplicas numbers each replica as a shard, in the order of the cluster.
     let sql = format!(
-        "SELECT shardNum(), hostName(), getMacro('shard') FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
+        "SELECT shardNum(), hostName(), getMacro('shard') \
+         FROM clusterAllReplicas('{cluster}', system.one) ORDER BY 1, 2"
     );
     match clickhouse.query_rows("asking every host for its macros", &sql).await {
         Ok(rows) => compare_macros(report, &hosts, &rows),
@@ -97,16 +101,18 @@ fn compare_tables(
     tables: &[[String; 3]],
     hosts: &[Host],
 ) -> bool {
-    let sharded = tables.iter().find(|[name, ..]| name == SHARDED_POSITIONS).map(|[.., full]| full);
+    let sharded_engine =
+        tables.iter().find(|[name, ..]| name == SHARDED_POSITIONS).map(|[.., full]| full);
     let shards =
         hosts.iter().map(|host| &host.shard).collect::<std::collections::BTreeSet<_>>().len();
-    let Some(engine) = sharded.filter(|_| config.shards) else {
+    let Some(engine) = sharded_engine.filter(|_| config.shards) else {
         if config.shards {
             let found = format!(
-                "{SHARDED_POSITIONS} is missing: these tables were created without clickhouse.shards"
+                "{SHARDED_POSITIONS} is missing: these tables were created without \
+                 clickhouse.shards"
             );
             report.error(SUBJECT, found, NEW_DATABASE_ADVICE);
-        } else if sharded.is_some() {
+        } else if sharded_engine.is_some() {
             let found =
                 format!("{SHARDED_POSITIONS} exists, but inserts go to one shard's own table");
             report.error(SUBJECT, found, "set clickhouse.shards = true");
@@ -129,7 +135,8 @@ fn compare_tables(
             SUBJECT,
             found,
             format!(
-                "if nothing was inserted yet, drop it and run milepost migrate; else {NEW_DATABASE_ADVICE}"
+                "if nothing was inserted yet, drop it and run milepost migrate; else \
+                 {NEW_DATABASE_ADVICE}"
             ),
         );
     } else if hosts.is_empty() {
@@ -141,9 +148,15 @@ fn compare_tables(
         );
     } else if hosts.len() > shards && hosts.iter().any(|host| host.is_written_directly) {
         let found = format!(
-            "the cluster {cluster} has replicas without internal_replication: one host writes each insert to all of them"
+            "the cluster {cluster} has replicas without internal_replication: one host writes each \
+             insert to all of them"
         );
-        report.error(SUBJECT, found, "set <internal_replication>true</internal_replication> in each <shard> of <remote_servers>, on every host");
+        report.error(
+            SUBJECT,
+            found,
+            "set <internal_replication>true</internal_replication> in each <shard> of \
+             <remote_servers>, on every host",
+        );
     } else {
         report.ok(SUBJECT, format!("{shards}, and inserts reach all of them"));
     }
@@ -168,11 +181,14 @@ fn report_views(report: &mut Report, names: &[String]) {
 /// Compares the hosts' macros with the cluster. `rows`: number of the replica, its host name, and
 /// its macro `{shard}`.
 fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
-    let shard =
-        |row: &[String; 3]| Some(&hosts.get(row[0].parse::<usize>().ok()?.checked_sub(1)?)?.shard);
-    for a in rows {
-        for b in rows {
-            let contradiction = match (shard(a) == shard(b), a[2] == b[2]) {
+    let shard = |number: &str| {
+        let index = number.parse::<usize>().ok()?.checked_sub(1)?;
+        Some(&hosts.get(index)?.shard)
+    };
+    for [number, host, shard_macro] in rows {
+        for [other_number, other_host, other_macro] in rows {
+            let is_one_shard = shard(number) == shard(other_number);
+            let contradiction = match (is_one_shard, shard_macro == other_macro) {
                 (true, false) => {
                     "are one shard but do not replicate each other: their macros {shard} differ"
                 }
@@ -181,7 +197,8 @@ fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
                 }
                 (true, true) | (false, false) => continue,
             };
-            let found = format!("{} ({}) and {} ({}) {contradiction}", a[1], a[2], b[1], b[2]);
+            let found =
+                format!("{host} ({shard_macro}) and {other_host} ({other_macro}) {contradiction}");
             return report.error(
                 SUBJECT,
                 found,

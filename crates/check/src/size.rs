@@ -15,7 +15,8 @@ const INSERT_MAX: usize = 8 << 20;
 const ROW_MAX: usize = 128 << 10;
 /// Smallest insert that is tried, in bytes.
 const TRIED_MIN: usize = 16 << 10;
-const ADVICE: &str = "raise the limit of that proxy to 8 MiB (nginx: client_max_body_size 8m; Kubernetes ingress-nginx: proxy-body-size)";
+const ADVICE: &str = "raise the limit of that proxy to 8 MiB (nginx: client_max_body_size 8m; \
+                      Kubernetes ingress-nginx: proxy-body-size)";
 
 /// A measurement that ended with an error, such as a timeout, before any size was accepted.
 struct Unmeasured {
@@ -65,7 +66,8 @@ fn judge(report: &mut Report, url: &str, measured: Result<Option<usize>, Unmeasu
         Ok(Some(bytes)) if bytes >= ROW_MAX => report.warning(
             SUBJECT,
             format!(
-                "{refuses} and takes {}: milepost splits its inserts, and ClickHouse gets more parts",
+                "{refuses} and takes {}: milepost splits its inserts, and ClickHouse gets more \
+                 parts",
                 kib(bytes)
             ),
             ADVICE,
@@ -75,7 +77,9 @@ fn judge(report: &mut Report, url: &str, measured: Result<Option<usize>, Unmeasu
             format!("{refuses} and takes {}: a single row can be too large for it", kib(bytes)),
             ADVICE,
         ),
-        Ok(None) => report.error(SUBJECT, format!("{refuses} and one of {}", kib(TRIED_MIN)), ADVICE),
+        Ok(None) => {
+            report.error(SUBJECT, format!("{refuses} and one of {}", kib(TRIED_MIN)), ADVICE)
+        }
         Err(Unmeasured { why, refused: None }) => {
             report.ok(SUBJECT, format!("{url}: not measured: {why}"));
         }

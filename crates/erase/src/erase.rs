@@ -55,8 +55,7 @@ pub(crate) struct EraseReport {
     /// Number of inserts in flight that began before every member had read the list.
     inserts: u64,
     members: Members,
-    /// Description of the spool, and whether it holds no data of the driver.
-    spool: (String, bool),
+    spool: InSpool,
     /// Tables with rows of the driver that this command cannot remove.
     out_of_reach: Vec<String>,
     /// Fences that name the driver; `None` if the login cannot look at them.
@@ -64,6 +63,14 @@ pub(crate) struct EraseReport {
     /// The last [`CLEAN_SCANS_REQUIRED`] scans were clean. Scans before [`LIST_READ_TIME_MAX`] do
     /// not count, because a member may not have read the list by then.
     is_confirmed: bool,
+}
+
+/// Data of the driver in this machine's spool.
+#[derive(Debug)]
+struct InSpool {
+    description: String,
+    /// The spool holds no data of the driver.
+    is_clean: bool,
 }
 
 /// The members of the group, by their answers.
@@ -74,7 +81,7 @@ struct Members {
     /// Members that have not read the list, have spool files, or did not answer; one line each.
     pending: Vec<String>,
     /// `shutdown.peers` is not set.
-    unknown: bool,
+    are_unknown: bool,
 }
 
 impl EraseReport {
@@ -103,7 +110,7 @@ impl EraseReport {
     fn is_clean(&self) -> bool {
         let is_settled = self.refreshes == 0 && self.inserts == 0;
         let no_rows_left = is_settled && self.tables.iter().all(has_no_traces);
-        no_rows_left && self.members.pending.is_empty() && self.spool.1
+        no_rows_left && self.members.pending.is_empty() && self.spool.is_clean
     }
 }
 
@@ -126,7 +133,8 @@ impl Shown for EraseReport {
                 old_part_names,
             } = traces;
             serde_json::json!({
-                "table": table.name, "rows_seen": seen, "rows_on_disk": stored, "mutations": mutations, "failure": failure,
+                "table": table.name, "rows_seen": seen, "rows_on_disk": stored,
+                "mutations": mutations, "failure": failure,
                 "old_parts": old_parts, "old_parts_named": old_part_names,
             })
         };
@@ -141,7 +149,7 @@ impl Shown for EraseReport {
             "refreshes": self.refreshes,
             "members_done": self.members.done,
             "members_left": self.members.pending,
-            "spool": self.spool.0,
+            "spool": self.spool.description,
             "out_of_reach": out_of_reach,
             "fences_checked": self.fences.is_some(),
         })
@@ -180,7 +188,8 @@ impl fmt::Display for EraseReport {
         }
         if self.hosts == Hosts::OthersUnknown {
             f.write_str(
-                "counted on this replica only: run the command on each, or set clickhouse.cluster\n",
+                "counted on this replica only: run the command on each, or set \
+                 clickhouse.cluster\n",
             )?;
         }
         if self.refreshes > 0 {
@@ -194,26 +203,29 @@ impl fmt::Display for EraseReport {
                 counted(self.inserts, "insert")
             )?;
         }
-        if self.members.unknown {
+        if self.members.are_unknown {
             f.write_str("members: shutdown.peers is not set, so no member was asked\n")?;
         }
         let done = self.members.done.iter().map(|member| format!("{member} skips erased drivers"));
         for member in done.chain(self.members.pending.iter().cloned()) {
             writeln!(f, "member {member}")?;
         }
-        writeln!(f, "spool: {}", self.spool.0)?;
+        writeln!(f, "spool: {}", self.spool.description)?;
         for table in &self.out_of_reach {
             writeln!(f, "table {table}, which erase does not reach: delete them by hand")?;
         }
         if self.fences.is_none() {
             f.write_str(
-                "fences: not looked at, so a fence may name the driver: grant SELECT(name, valid_from, drivers) on fences to this login, and run the command again\n",
+                "fences: not looked at, so a fence may name the driver: grant \
+                 SELECT(name, valid_from, drivers) on fences to this login, \
+                 and run the command again\n",
             )?;
         }
         for fence in self.fences.iter().flatten() {
             writeln!(
                 f,
-                "the fence {fence} names the driver in `drivers`: import it without the id; if this is its only driver, also end it with `valid_to`, or it is for all drivers"
+                "the fence {fence} names the driver in `drivers`: import it without the id; if \
+                 this is its only driver, also end it with `valid_to`, or it is for all drivers"
             )?;
         }
         let id = self.driver_id.as_str();
@@ -239,7 +251,8 @@ impl fmt::Display for EraseReport {
             (true, Outcome::DataLeft) if self.is_clean() => {
                 writeln!(
                     f,
-                    "not certain yet: a member may take {LIST_READ_TIME_MAX:?} to read the list; run the command again"
+                    "not certain yet: a member may take {LIST_READ_TIME_MAX:?} to read the list; \
+                     run the command again"
                 )
             }
             (true, Outcome::DataLeft) => {
@@ -328,7 +341,8 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
             .filter(|_| report.yes && is_last)
         {
             bail!(
-                "{report}a mutation of {} fails: fix the cause, or end it with KILL MUTATION WHERE database = '{}' AND table = '{}' AND \
+                "{report}a mutation of {} fails: fix the cause, or end it with KILL MUTATION \
+                 WHERE database = '{}' AND table = '{}' AND \
                  mutation_id = '…', and run the command again",
                 stuck.table.name,
                 config.clickhouse.database,
@@ -363,7 +377,8 @@ fn may_succeed_later(clickhouse: &ClickHouse, error: &anyhow::Error) -> bool {
 async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || {
         anyhow!(
-            "{ERASED_MAX} drivers are erased, which is the maximum: lift some (milepost erase --lift)"
+            "{ERASED_MAX} drivers are erased, which is the maximum: lift some \
+             (milepost erase --lift)"
         )
     };
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
@@ -380,14 +395,16 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
 }
 
 /// Returns whether a member that could not be asked, or a replay that an operator started, may
-/// still use an older list. Fails if the driver is no longer on the list.
+/// still use an older list, because the driver was added to it too recently. Fails if the driver is
+/// no longer on the list.
 async fn may_use_older_list(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&report.driver_id).await?;
     let is_listed = erased_for.is_some() || !report.yes;
     let id = report.driver_id.as_str();
     ensure!(
         is_listed,
-        "{id} is not erased on the replica that answered: another run lifted it, or the replica lags"
+        "{id} is not erased on the replica that answered: another run lifted it, or the replica \
+         lags"
     );
     Ok(erased_for.is_some_and(|since| since < LIST_READ_TIME_MAX))
 }
@@ -460,19 +477,21 @@ async fn advance(clickhouse: &ClickHouse, report: &EraseReport) -> Result<()> {
 /// Asks every member whether it uses the list with this digest.
 async fn members(config: &Config, digest: &str) -> Members {
     let peers = &config.shutdown.peers;
-    let mut members = Members { unknown: peers.is_empty(), ..Members::default() };
+    let mut members = Members { are_unknown: peers.is_empty(), ..Members::default() };
     query_peers(peers, ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
         match answer {
-            Ok(theirs) if theirs.erased.as_deref() == Some(digest) && theirs.spool_files == 0 => {
-                members.done.push(format!("{} at {address}", theirs.name));
+            Ok(status) if status.erased.as_deref() == Some(digest) && status.spool_files == 0 => {
+                members.done.push(format!("{} at {address}", status.name));
             }
-            Ok(theirs) if theirs.erased.as_deref() == Some(digest) => members.pending.push(format!(
-                "{} at {address} skips erased drivers; its spool has {}: it drops their rows when it inserts a batch. For files in \
-                 quarantine, stop it and run the command on its machine",
-                theirs.name, counted(theirs.spool_files, "file")
+            Ok(status) if status.erased.as_deref() == Some(digest) => members.pending.push(format!(
+                "{} at {address} skips erased drivers; its spool has {}: it drops their rows when \
+                 it inserts a batch. For files in quarantine, stop it and run the command on its \
+                 machine",
+                status.name, counted(status.spool_files, "file")
             )),
-            Ok(theirs) => {
-                members.pending.push(format!("{} at {address} has not read the current list yet", theirs.name));
+            Ok(status) => {
+                let text = "has not read the current list yet";
+                members.pending.push(format!("{} at {address} {text}", status.name));
             }
             Err(why) => members.pending.push(format!("{address} could not be asked: {why}")),
         }
@@ -483,25 +502,26 @@ async fn members(config: &Config, digest: &str) -> Members {
 }
 
 /// Counts the driver's rows in this machine's spool or, with `remove`, removes them. If a running
-/// member uses the spool, removes nothing and counts only files. Returns a description, and whether
-/// no data of the driver is left.
-async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<(String, bool)> {
+/// member uses the spool, removes nothing and counts only files.
+async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<InSpool> {
     let Some(settings) = config.spool.clone() else {
-        return Ok(("spool.dir is not set here".to_owned(), true));
+        let description = "spool.dir is not set here".to_owned();
+        return Ok(InSpool { description, is_clean: true });
     };
     if !settings.dir.exists() {
-        return Ok((format!("{} does not exist", settings.dir.display()), true));
+        let description = format!("{} does not exist", settings.dir.display());
+        return Ok(InSpool { description, is_clean: true });
     }
     let dir = settings.dir.display().to_string();
     if !remove {
         let found =
             spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
-        let text = format!(
+        let description = format!(
             "{dir}: {}, {} that cannot be read",
             counted(found.rows, "row"),
             counted(found.unreadable, "file")
         );
-        return Ok((text, found == EraseCounts::default()));
+        return Ok(InSpool { description, is_clean: found == EraseCounts::default() });
     }
     // Rewritten files are smaller than the ones they replace, so no bound is needed.
     let is_erased = move |id: &[u8]| id == driver_id.as_bytes();
@@ -529,7 +549,8 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
             );
             if quarantined > 0 {
                 text += &format!(
-                    "; {} in quarantine, which it does not change: stop it, and run the command again",
+                    "; {} in quarantine, which it does not change: stop it, and run the command \
+                     again",
                     counted(quarantined, "file")
                 );
             }
@@ -537,8 +558,8 @@ async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<
         }
         Err(error @ OpenError::Io { .. }) => Err(anyhow!(error)),
     });
-    let (text, is_done) = erased.await??;
-    Ok((format!("{dir}: {text}"), is_done))
+    let (text, is_clean) = erased.await??;
+    Ok(InSpool { description: format!("{dir}: {text}"), is_clean })
 }
 
 #[cfg(test)]
@@ -600,7 +621,8 @@ mod tests {
         let urls = format!("['http://{unused_address}', 'http://{}']", other.local_addr().unwrap());
         for replication in ["macros", "managed"] {
             let toml = format!(
-                "mqtt.client_id = 'm-0'\nclickhouse = {{ url = {urls}, replication = '{replication}' }}"
+                "mqtt.client_id = 'm-0'\n\
+                 clickhouse = {{ url = {urls}, replication = '{replication}' }}"
             );
             let config = Config::parse(&toml).unwrap();
             let driver_id = DriverId::new("7").unwrap();
@@ -625,7 +647,7 @@ mod tests {
             refreshes: 0,
             inserts: 0,
             members: Members::default(),
-            spool: (String::new(), true),
+            spool: InSpool { description: String::new(), is_clean: true },
             out_of_reach: Vec::new(),
             fences,
             is_confirmed: true,

@@ -15,7 +15,7 @@ use milepost_config::Config;
 use crate::fences::import::{FenceImportArgs, import};
 use crate::run;
 
-/// Both commands, for the list of commands in `src/cli.rs`.
+/// The commands `events` and `fences`, for the list of commands in `src/cli.rs`.
 pub const COMMANDS: &[Companion] = &[Companion::new::<Events>(), Companion::new::<Fences>()];
 
 /// Report drivers who enter or leave a fence, fall silent, are too fast or jump: table events,

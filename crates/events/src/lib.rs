@@ -1,5 +1,5 @@
 //! `milepost events`: derives events from drivers' fixes (entered, left, silent, fast, …), writes
-//! them to a table and publishes them. `milepost fences`: imports the fences that they refer to.
+//! them to a table and publishes them. `milepost fences`: imports the fences that events name.
 //!
 //! ```text
 //! ClickHouse ─▶ watch::reader ─▶ watch ─▶ table events ─▶ run (MQTT, webhook)
@@ -9,7 +9,7 @@
 //! Guarantee: an event is a function of the fixes before it, and is in the table before it is
 //! published.
 //!
-//! Refuses: to delay an insert; it reads fixes that ClickHouse has already stored.
+//! Refuses to delay an insert: reads only fixes that ClickHouse has already stored.
 
 mod command;
 pub mod fences;

@@ -11,8 +11,9 @@ use milepost_events::fences::rules::FenceRules;
 use milepost_events::watch::{Area, Event, Fix, Kind, Limits, Rules, Watch};
 use proptest::prelude::*;
 
-/// 2025-10-09, 08:53:20 UTC, a Thursday.
+/// 2025-10-09, 08:53:20 UTC, a Thursday, in Unix milliseconds.
 const BEGAN: i64 = 1_760_000_000_000;
+/// Seconds of an hour.
 const HOUR: i64 = 3_600;
 /// Degrees of longitude of a metre on the equator.
 const METRE: f64 = 1.0 / 111_195.0;
@@ -54,8 +55,8 @@ fn fix(second: i64, metres: f64, speed: Option<f64>) -> Fix {
     }
 }
 
-/// Returns kind and second of each event of these fixes. Ticks every five seconds until
-/// `until`.
+/// Returns the kind and the second of each event of these fixes. Ticks every five seconds until the
+/// second `until`.
 fn events(rules: Rules, fixes: &[Fix], until: i64) -> Vec<(Kind, i64)> {
     summary(&events_of(&mut Watch::new(rules), fixes, until))
 }
@@ -93,6 +94,7 @@ fn parked(interval: i64, speed: Option<f64>) -> Vec<Fix> {
     seconds.map(|second| fix(second, if is_spike(second) { 300.0 } else { 5.0 }, speed)).collect()
 }
 
+/// Events of a drive that begins in the depot and never leaves it.
 const ENTERED: [(Kind, i64); 2] = [(Kind::Entered, 0), (Kind::OffHours, 0)];
 
 #[test]
@@ -295,14 +297,17 @@ fn spike_changes_no_speed_state_of_the_fence() {
 fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> {
     let mut found = Vec::new();
     let mut is_inside = false;
-    let stands = |n: usize| fixes[n].2 == Some(0.0);
-    for (n, (second, beyond, _)) in fixes.iter().enumerate() {
-        let is_beyond = |beyond: f64| if is_inside { beyond > 30.0 } else { beyond < 0.0 };
-        let next = fixes.get(n + 1);
-        let rests = stands(n) && (n == 0 || stands(n - 1));
-        let followed = next.map_or(until, |next| next.0) - second;
-        let is_confirmed = next.is_some_and(|next| is_beyond(next.1));
-        if is_beyond(*beyond) && (is_confirmed || !rests && followed >= ALONE) {
+    let stands = |index: usize| {
+        let (_, _, speed) = fixes[index];
+        speed == Some(0.0)
+    };
+    for (index, (second, beyond, _)) in fixes.iter().enumerate() {
+        let has_crossed = |beyond: f64| if is_inside { beyond > 30.0 } else { beyond < 0.0 };
+        let next = fixes.get(index + 1);
+        let rests = stands(index) && (index == 0 || stands(index - 1));
+        let is_alone = next.map_or(until, |(next_second, _, _)| *next_second) - second >= ALONE;
+        let is_confirmed = next.is_some_and(|(_, next_beyond, _)| has_crossed(*next_beyond));
+        if has_crossed(*beyond) && (is_confirmed || !rests && is_alone) {
             is_inside = !is_inside;
             found.push((if is_inside { Kind::Entered } else { Kind::Left }, *second));
         }
@@ -310,7 +315,7 @@ fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> 
     found
 }
 
-/// Fixes up to 90 m apart, which is no jump even within a second.
+/// Returns fixes as `crossings` expects them, up to 90 m apart: no jump even within a second.
 fn steps() -> impl Strategy<Value = Vec<(i64, f64, Option<f64>)>> {
     let step = (
         prop_oneof![6 => 1_i64..60, 1 => 100_i64..140, 1 => 300_i64..1_000],
@@ -331,10 +336,15 @@ proptest! {
     #![proptest_config(cases::cases(256))]
 
     #[test]
-    fn crossings_match_their_definition(steps in steps(), wait in 1_i64..300, is_polled in any::<bool>()) {
+    fn crossings_match_their_definition(
+        steps in steps(),
+        wait in 1_i64..300,
+        is_polled in any::<bool>(),
+    ) {
         let until = steps.last().unwrap().0 + wait;
-        let fixes: Vec<Fix> =
-            steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
+        let to_fix =
+            |(second, beyond, speed): &(_, f64, _)| fix(*second, 100.0 + beyond, *speed);
+        let fixes: Vec<Fix> = steps.iter().map(to_fix).collect();
         let mut watch = Watch::new(depot(None));
         let found = if is_polled {
             events_of(&mut watch, &fixes, until)
@@ -351,7 +361,8 @@ proptest! {
         // A crossing becomes known with the next fix, or after two minutes without one.
         for event in &found {
             let next = fixes.iter().find(|fix| fix.ts > event.ts).map_or(i64::MAX, |fix| fix.ts);
-            prop_assert!(event.known_at == next || event.known_at == event.ts + ALONE * 1_000 && event.known_at < next);
+            let alone = event.ts + ALONE * 1_000;
+            prop_assert!(event.known_at == next || event.known_at == alone && alone < next);
         }
     }
 
@@ -362,10 +373,12 @@ proptest! {
         back in 0_usize..6,
     ) {
         let until = steps.last().unwrap().0 + 300;
-        let fixes: Vec<Fix> =
-            steps.iter().map(|(second, beyond, speed)| fix(*second, 100.0 + beyond, *speed)).collect();
+        let to_fix =
+            |(second, beyond, speed): &(_, f64, _)| fix(*second, 100.0 + beyond, *speed);
+        let fixes: Vec<Fix> = steps.iter().map(to_fix).collect();
         let ids = |events: &[Event]| {
-            let crossings = events.iter().filter(|event| matches!(event.kind, Kind::Entered | Kind::Left));
+            let is_crossing = |event: &&Event| matches!(event.kind, Kind::Entered | Kind::Left);
+            let crossings = events.iter().filter(is_crossing);
             crossings.map(Event::id).collect::<BTreeSet<_>>()
         };
         let uninterrupted = ids(&events_of(&mut Watch::new(depot(None)), &fixes, until));
@@ -373,16 +386,16 @@ proptest! {
         let kill = kill.index(fixes.len());
         let from = kill.saturating_sub(back);
         let written = events_of(&mut Watch::new(depot(None)), &fixes[..=kill], steps[kill].0);
-        let mark = if from == 0 { 0 } else { fixes[from - 1].inserted_at };
+        let replayed_after = if from == 0 { 0 } else { fixes[from - 1].inserted_at };
         let mut second = Watch::new(depot(None));
         fixes[from.saturating_sub(3)..from].iter().for_each(|fix| second.restore_fix(fix.clone()));
         let (before, known): (Vec<Event>, Vec<Event>) =
-            written.iter().cloned().partition(|event| event.known_at <= mark);
+            written.iter().cloned().partition(|event| event.known_at <= replayed_after);
         before.iter().for_each(|event| second.restore_event(event));
         second.restore_states_before(known.iter());
         second.replay_known(known);
-        let rest = events_of(&mut second, &fixes[from..], until);
-        let both = ids(&written).union(&ids(&rest)).cloned().collect::<BTreeSet<_>>();
-        prop_assert_eq!(both, uninterrupted);
+        let replayed = events_of(&mut second, &fixes[from..], until);
+        let found = ids(&written).union(&ids(&replayed)).cloned().collect::<BTreeSet<_>>();
+        prop_assert_eq!(found, uninterrupted);
     }
 }

@@ -15,18 +15,17 @@ use proptest::sample::Index;
 
 /// 2025-10-09, in Unix milliseconds.
 const BEGAN: i64 = 1_760_000_000_000;
-/// Milliseconds.
+/// Milliseconds without a fix after which a driver is silent.
 const SILENT_FOR_MS: i64 = 120_000;
 /// Length of a degree on the equator, on a sphere with the mean radius of the earth.
 const METRES_PER_DEGREE: f64 = 111_195.0;
-/// Metres per second.
-const LIMIT: f64 = 25.0;
+/// Speed limit of the fleet.
+const LIMIT_MPS: f64 = 25.0;
+/// [`LIMIT_MPS`] in km/h: 90.
+const LIMIT_KMH: f64 = LIMIT_MPS * 3.6;
 
-/// [`LIMIT`] in km/h: 90.
-const LIMIT_KMH: f64 = LIMIT * 3.6;
-
-/// Squares of a tenth of a degree, side by side on the equator, with a gap between the second and
-/// the third.
+/// Returns rules with four fences, squares of a tenth of a degree on the equator: `a` and `wide` at
+/// one place, `b` beside them, and `c` after a gap.
 fn rules() -> Rules {
     let square = |name: &str, west: f64| {
         let east = west + 0.1;
@@ -53,7 +52,7 @@ fn rules() -> Rules {
         ],
         silent_for: Some(SILENT_FOR_MS),
         silent_gaps: 2.5,
-        faster_than: Some(LIMIT),
+        faster_than: Some(LIMIT_MPS),
         fence_margin: 0.0,
     }
 }
@@ -75,18 +74,18 @@ fn fix(driver: u8, ts: i64, lng: f64) -> Fix {
     }
 }
 
-/// Drives of three drivers. Each step has a driver, seconds since the step before, metres to the
-/// east, speed and accuracy.
+/// Returns drives of three drivers. Each step has a driver, seconds since the step before, metres
+/// to the east, speed and accuracy.
 fn drives() -> impl Strategy<Value = Vec<Fix>> {
     drives_from(0.05, 1.0)
 }
 
-/// Drives with steps of up to 30 m across the border of `a` and `b`, and a few of 600 m.
+/// Returns drives with steps of up to 30 m across the border of `a` and `b`, and a few of 600 m.
 fn border_drives() -> impl Strategy<Value = Vec<Fix>> {
     drives_from(0.1, 0.01)
 }
 
-/// Drives from the longitude `start_lng`. `scale`: factor for the metres of each step.
+/// Returns drives from the longitude `start_lng`. `scale`: factor for the metres of each step.
 fn drives_from(start_lng: f64, scale: f64) -> impl Strategy<Value = Vec<Fix>> {
     let step = (
         0u8..3,
@@ -131,7 +130,8 @@ fn sorted(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
-fn time_of_last(inserts: &[Fix]) -> i64 {
+/// Returns a time four minutes after the last insert.
+fn time_after(inserts: &[Fix]) -> i64 {
     inserts.last().unwrap().inserted_at + SILENT_FOR_MS * 2
 }
 
@@ -203,14 +203,14 @@ fn ids(events: &[Event]) -> BTreeSet<String> {
 /// Returns the drive, with some earlier fixes inserted again right after later ones.
 fn with_echoes(drive: &[Fix], echoes: &[(Index, Index)]) -> Vec<Fix> {
     let mut after: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (one, other) in echoes {
-        let (one, other) = (one.index(drive.len()), other.index(drive.len()));
-        after.entry(one.max(other)).or_default().push(one.min(other));
+    for (first, second) in echoes {
+        let (first, second) = (first.index(drive.len()), second.index(drive.len()));
+        after.entry(first.max(second)).or_default().push(first.min(second));
     }
     let mut inserts = Vec::new();
-    for (n, fix) in drive.iter().enumerate() {
+    for (index, fix) in drive.iter().enumerate() {
         inserts.push(fix.clone());
-        for echo in after.get(&n).into_iter().flatten() {
+        for echo in after.get(&index).into_iter().flatten() {
             inserts.push(Fix { inserted_at: fix.inserted_at, ..drive[*echo].clone() });
         }
     }
@@ -232,8 +232,11 @@ proptest! {
     #![proptest_config(cases::cases(256))]
 
     #[test]
-    fn redelivered_fix_causes_no_event(drive in drives(), echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30)) {
-        let until = time_of_last(&drive);
+    fn redelivered_fix_causes_no_event(
+        drive in drives(),
+        echoes in prop::collection::vec(any::<(Index, Index)>(), 0..30),
+    ) {
+        let until = time_after(&drive);
         let once = events_of(&mut Watch::new(rules()), &drive, until);
         let again = events_of(&mut Watch::new(rules()), &with_echoes(&drive, &echoes), until);
         prop_assert_eq!(once, again);
@@ -247,42 +250,53 @@ proptest! {
         rows_max in 2usize..8,
     ) {
         let drive = &drive[..drive.len().min(25)];
-        let until = time_of_last(drive) + 200_000;
-        let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(|(fix, late)| (fix.clone(), fix.inserted_at + 500 + late)).collect();
+        let until = time_after(drive) + 200_000;
+        let with_delay = |(fix, late): (&Fix, i64)| (fix.clone(), fix.inserted_at + 500 + late);
+        let inserts: Vec<(Fix, i64)> = drive.iter().zip(late).map(with_delay).collect();
         let is_contact = |event: &Event| matches!(event.kind, Kind::Silent | Kind::Heard);
-        let (contacts, others): (Vec<_>, Vec<_>) = events_of(&mut Watch::new(rules()), drive, until).into_iter().partition(is_contact);
-        let (found_contacts, found): (Vec<_>, Vec<_>) = events_of_polls(&inserts, &pauses, rows_max, until).into_iter().partition(is_contact);
+        let expected = events_of(&mut Watch::new(rules()), drive, until);
+        let (contacts, others): (Vec<_>, Vec<_>) = expected.into_iter().partition(is_contact);
+        let found = events_of_polls(&inserts, &pauses, rows_max, until);
+        let (found_contacts, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
         // A poll is some seconds late, so it may miss a silence that ends within these seconds. It
-        // must not invent one.
-        prop_assert!(ids(&found_contacts).is_subset(&ids(&contacts)), "{:?} {:?}", contacts, found_contacts);
+        // must not find any other.
+        let is_subset = ids(&found_contacts).is_subset(&ids(&contacts));
+        prop_assert!(is_subset, "{:?} {:?}", contacts, found_contacts);
     }
 
     #[test]
     fn redelivery_does_not_end_a_silence(drive in drives(), index in any::<Index>()) {
         let mut watch = Watch::new(rules());
-        let until = time_of_last(&drive);
+        let until = time_after(&drive);
         let _ = events_of(&mut watch, &drive, until);
         let mut out = Vec::new();
-        watch.handle_fix(Fix { inserted_at: until + 1, ..drive[index.index(drive.len())].clone() }, &mut out);
+        let repeated = drive[index.index(drive.len())].clone();
+        watch.handle_fix(Fix { inserted_at: until + 1, ..repeated }, &mut out);
         prop_assert_eq!(out, vec![]);
     }
 
     #[test]
-    fn late_fixes_cause_no_event(drive in drives(), late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20)) {
-        let until = time_of_last(&drive);
+    fn late_fixes_cause_no_event(
+        drive in drives(),
+        late in prop::collection::vec((0u8..3, 0i64..100_000, -0.5..0.9), 0..20),
+    ) {
+        let until = time_after(&drive);
         let once = events_of(&mut Watch::new(rules()), &drive, until);
         let mut watch = Watch::new(rules());
         let mut out = Vec::new();
         let mut seen = BTreeSet::new();
         let mut late = late.into_iter();
-        for one in &drive {
-            watch.tick(one.inserted_at - 1, &mut out);
-            watch.handle_fix(one.clone(), &mut out);
-            seen.insert(one.driver_id.clone());
+        for current in &drive {
+            watch.tick(current.inserted_at - 1, &mut out);
+            watch.handle_fix(current.clone(), &mut out);
+            seen.insert(current.driver_id.clone());
             // A fix older than all others of its driver, inserted now.
-            if let Some((driver, before, lng)) = late.next() && seen.contains(&format!("d{driver}")) {
-                watch.handle_fix(Fix { inserted_at: one.inserted_at, ..fix(driver, BEGAN - before, lng) }, &mut out);
+            if let Some((driver, before, lng)) = late.next()
+                && seen.contains(&format!("d{driver}"))
+            {
+                let older = fix(driver, BEGAN - before, lng);
+                watch.handle_fix(Fix { inserted_at: current.inserted_at, ..older }, &mut out);
             }
         }
         watch.tick(until, &mut out);
@@ -291,7 +305,7 @@ proptest! {
 
     #[test]
     fn event_ids_are_unique_and_states_alternate(drive in drives()) {
-        let events = events_of(&mut Watch::new(rules()), &drive, time_of_last(&drive));
+        let events = events_of(&mut Watch::new(rules()), &drive, time_after(&drive));
         prop_assert_eq!(ids(&events).len(), events.len(), "{:?}", events);
         let mut states: BTreeMap<(String, &str, String), Kind> = BTreeMap::new();
         for event in &events {
@@ -304,9 +318,11 @@ proptest! {
                 Kind::Slow => ("speed", false),
                 Kind::Jump | Kind::OffHours => continue,
             };
-            let before = states.insert((event.driver_id.clone(), state, event.fence.clone()), event.kind);
+            let key = (event.driver_id.clone(), state, event.fence.clone());
+            let before = states.insert(key, event.kind);
             prop_assert_ne!(before, Some(event.kind), "{:?}", events);
-            prop_assert!(begins || before.is_some(), "a state ended that had not begun: {:?}", events);
+            let has_begun = begins || before.is_some();
+            prop_assert!(has_begun, "a state ended that had not begun: {:?}", events);
         }
     }
 
@@ -318,7 +334,7 @@ proptest! {
         back in 0usize..10,
     ) {
         let rules = || Rules { fence_margin, ..rules() };
-        let until = time_of_last(&drive);
+        let until = time_after(&drive);
         let uninterrupted = events_of(&mut Watch::new(rules()), &drive, until);
         // The first process writes all events up to `kill`. The next one replays from `from`, some
         // fixes earlier.
@@ -327,7 +343,7 @@ proptest! {
         let until_then = drive[kill].inserted_at;
         let mut first = Watch::new(rules());
         let written = events_of(&mut first, &drive[..=kill], until_then);
-        let mark = if from == 0 { 0 } else { drive[from - 1].inserted_at };
+        let replayed_after = if from == 0 { 0 } else { drive[from - 1].inserted_at };
         let mut second = Watch::new(rules());
         for fix in &drive[..from] {
             second.restore_fix(fix.clone());
@@ -335,26 +351,29 @@ proptest! {
         // The table of states has only the newest event of each state. The replayed events imply
         // the states before them.
         let newest = |event: &&Event| {
-            let key = |event: &Event| (event.driver_id.clone(), state_of(event), event.fence.clone());
+            let key = |event: &Event| {
+                (event.driver_id.clone(), state_of(event), event.fence.clone())
+            };
             let same = |other: &&Event| key(other) == key(event);
             written.iter().rfind(same).is_some_and(|other| other.id() == event.id())
         };
-        for event in written.iter().filter(newest).filter(|event| event.known_at <= mark) {
+        let is_replayed = |event: &&Event| event.known_at > replayed_after;
+        for event in written.iter().filter(newest).filter(|event| !is_replayed(event)) {
             second.restore_event(event);
         }
-        second.restore_states_before(written.iter().filter(|event| event.known_at > mark));
-        let rest = events_of(&mut second, &drive[from..], until);
-        let both: BTreeSet<String> = ids(&written).union(&ids(&rest)).cloned().collect();
-        prop_assert_eq!(both, ids(&uninterrupted));
+        second.restore_states_before(written.iter().filter(is_replayed));
+        let replayed = events_of(&mut second, &drive[from..], until);
+        let found: BTreeSet<String> = ids(&written).union(&ids(&replayed)).cloned().collect();
+        prop_assert_eq!(found, ids(&uninterrupted));
     }
 
     #[test]
     fn every_driver_ends_in_the_fences_around_its_last_good_fix(drive in drives()) {
-        let drive: Vec<Fix> = drive.into_iter().filter(|fix| fix.acc.is_none_or(|acc| acc <= 200.0)).collect();
+        let is_accurate = |fix: &Fix| fix.acc.is_none_or(|acc| acc <= 200.0);
+        let mut drive: Vec<Fix> = drive.into_iter().filter(is_accurate).collect();
         prop_assume!(!drive.is_empty());
-        let mut drive = drive;
         // Three much later fixes at one place decide every crossing that was still undecided.
-        let later = time_of_last(&drive) + 4_000_000;
+        let later = time_after(&drive) + 4_000_000;
         for driver in 0..3 {
             drive.extend((0..3).map(|n| fix(driver, later + n * 10_000, 0.15)));
         }
@@ -374,8 +393,8 @@ proptest! {
                 | Kind::Jump => {}
             }
         }
-        let wanted: BTreeSet<_> = (1..3).map(|driver| (format!("d{driver}"), "b".to_owned())).collect();
-        prop_assert_eq!(inside, wanted);
+        let expected = ["d1", "d2"].map(|driver| (driver.to_owned(), "b".to_owned()));
+        prop_assert_eq!(inside, BTreeSet::from(expected));
     }
 }
 
@@ -396,7 +415,7 @@ fn margin_counts_across_the_antimeridian() {
     .into_iter()
     .map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng))
     .collect();
-    let events = events_of(&mut Watch::new(rules), &drive, time_of_last(&drive));
+    let events = events_of(&mut Watch::new(rules), &drive, time_after(&drive));
     assert_eq!(summary(&events), [(Kind::Entered, "date line", 0), (Kind::Left, "date line", 120)]);
 }
 
@@ -418,7 +437,7 @@ fn drive_through_a_fence_enters_and_leaves_once() {
     let events = events_of(
         &mut Watch::new(Rules { silent_for: None, ..rules() }),
         &drive,
-        time_of_last(&drive),
+        time_after(&drive),
     );
     assert_eq!(summary(&events), [(Kind::Entered, "c", 120), (Kind::Left, "c", 300)]);
 }
@@ -433,7 +452,7 @@ fn speed_around_the_limit_is_fast_and_slow_once() {
     let events = events_of(
         &mut Watch::new(Rules { silent_for: None, ..rules() }),
         &drive,
-        time_of_last(&drive),
+        time_after(&drive),
     );
     assert_eq!(summary(&events), [(Kind::Fast, "", 10), (Kind::Slow, "", 80)]);
 }
@@ -449,10 +468,10 @@ fn events_by(rules: FenceRules, drive: &[Fix], silent_for: Option<i64>) -> Vec<E
         faster_than: None,
         fence_margin: 30.0,
     };
-    events_of(&mut Watch::new(rules), drive, time_of_last(drive))
+    events_of(&mut Watch::new(rules), drive, time_after(drive))
 }
 
-/// A drive of one driver: seconds, degrees to the east, and speed.
+/// Returns a drive of one driver. Each step has seconds, degrees to the east, and speed.
 fn drive(steps: &[(i64, f64, Option<f64>)]) -> Vec<Fix> {
     let fix = |(second, lng, speed): &(i64, f64, Option<f64>)| Fix {
         speed: *speed,
@@ -587,7 +606,7 @@ fn device_at_rest_on_the_border_enters_a_fence_once() {
         .collect();
     let events_with_margin = |fence_margin| {
         let rules = Rules { silent_for: None, fence_margin, ..rules() };
-        events_of(&mut Watch::new(rules), &drive, time_of_last(&drive))
+        events_of(&mut Watch::new(rules), &drive, time_after(&drive))
     };
     let kinds = |kind| events_with_margin(30.0).iter().filter(|event| event.kind == kind).count();
     assert_eq!((kinds(Kind::Entered), kinds(Kind::Left)), (1, 0));
@@ -604,7 +623,7 @@ fn one_fix_above_the_limit_is_not_fast() {
     let events = events_of(
         &mut Watch::new(Rules { silent_for: None, ..rules() }),
         &drive,
-        time_of_last(&drive),
+        time_after(&drive),
     );
     // 24 m/s is above 95 % of the limit, 23 m/s is not.
     assert_eq!(summary(&events), [(Kind::Fast, "", 40), (Kind::Slow, "", 60)]);
@@ -619,7 +638,7 @@ fn jump_is_one_event_and_enters_no_fence() {
     let events = events_of(
         &mut Watch::new(Rules { silent_for: None, ..rules() }),
         &drive,
-        time_of_last(&drive),
+        time_after(&drive),
     );
     assert_eq!(summary(&events), [(Kind::Jump, "", 10)]);
 }
@@ -806,9 +825,9 @@ fn clock_step_neither_silences_nor_hides_a_driver() {
 }
 
 /// The driver sends a fix a second and passes through fence "c". The server's clock is set back
-/// before, within or after the passage, while no poll looks for twenty seconds. A step shorter than
-/// that, or than the delay of the rows, would mix the times of two periods, and with them the order
-/// of the fixes.
+/// before, within or after the passage, during a pause of twenty seconds between two polls. Shorter
+/// steps have no pause, and each step is longer than the delay of the rows: otherwise, inserts from
+/// before and after the step would have the same times.
 #[test]
 fn fixes_around_a_clock_step_back_between_two_polls_are_read() {
     for back in [3_000, 10_000, 29_000, 31_000, 3_600_000, 400 * 86_400_000] {
@@ -1067,7 +1086,7 @@ fn longest_silence_limit_covers_the_fleet_and_the_fences() {
 }
 
 /// The events of the quarter of an hour before the start decide their states, so an older event
-/// does not count. Without a floor, each event of the next hour would seem to be older.
+/// does not count. Without a lowest `known_at`, each event of the next hour would seem to be older.
 #[test]
 fn events_after_a_clock_step_back_are_newer_than_known_ones() {
     const HOUR: i64 = 3_600_000;
@@ -1136,7 +1155,7 @@ fn first_poll_reads_no_row_far_ahead_of_the_clock() {
 
 /// The previous process found events until its server's clock was set back by an hour.
 #[test]
-fn process_that_starts_after_a_clock_step_back_neither_repeats_nor_hides_events() {
+fn start_after_a_clock_step_back_neither_repeats_nor_hides_events() {
     const HOUR: i64 = 3_600_000;
     let now = BEGAN - HOUR;
     let last = fix(1, BEGAN - 1_000, 0.35);

@@ -17,12 +17,14 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     if interval >= INTERVAL_MIN { Ok(interval) } else { Err("must be at least 100ms".to_owned()) }
 }
 
+/// Parses a member's address, `host:port`.
 pub(crate) fn peer(text: &str) -> Result<Peer, String> {
     milepost_config::peers(vec![text.to_owned()])?
         .pop()
         .ok_or_else(|| "must be host:port".to_owned())
 }
 
+/// Parses the name of a reason for which fixes are rejected.
 pub(crate) fn reason(name: &str) -> Result<Reason, String> {
     Reason::ALL.into_iter().find(|reason| reason.name() == name).ok_or_else(|| {
         let names: Vec<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();

@@ -47,6 +47,7 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
 struct MosquittoMessage {
     topic: String,
     payload: String,
+    /// Without this member, a line counts as a payload, even if it has a topic and a payload.
     #[serde(rename = "payloadlen")]
     _bytes: u64,
     #[serde(default)]
@@ -102,16 +103,16 @@ pub fn decode_lines(
     Ok(is_good)
 }
 
-/// Returns the topic to assume for the message.
+/// Returns the topic to assume for the message: that of `origin`, or one that matches the source.
 fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
     let list = || {
         let lines = sources
             .iter()
             .enumerate()
-            .map(|(n, source)| format!("\n  {}: {}", n + 1, source.topic()));
+            .map(|(index, source)| format!("\n  {}: {}", index + 1, source.topic()));
         lines.collect::<String>()
     };
-    let chosen = match (origin.source, &origin.topic) {
+    let index = match (origin.source, &origin.topic) {
         (Some(number), _) if !(1..=sources.len()).contains(&number) => {
             bail!("there is no source {number}; there are:{}", list())
         }
@@ -125,10 +126,10 @@ fn topic(sources: &[Source], origin: &Origin) -> Result<String> {
         (None, None) if sources.len() == 1 => 0,
         (None, None) => bail!("choose a source with --source or --topic; there are:{}", list()),
     };
-    let source = &sources[chosen];
+    let source = &sources[index];
     match &origin.topic {
         Some(topic) if !source.takes(topic) => {
-            bail!("source {} takes {}, which does not match {topic}", chosen + 1, source.topic())
+            bail!("source {} takes {}, which does not match {topic}", index + 1, source.topic())
         }
         Some(topic) => Ok(topic.clone()),
         None => Ok(source.topic().replace('+', PLACEHOLDER_DRIVER)),

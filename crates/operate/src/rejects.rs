@@ -29,6 +29,7 @@ use milepost_observe::now;
 /// insert waits for minutes.
 const INTERRUPTED: &str =
     "the replay was interrupted before the last reject: run it again, which stores no fix twice";
+/// Interval between log lines about the progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(2);
 
 /// Counts of the replayed rejects, by result.
@@ -59,8 +60,8 @@ impl Shown for Summary {
         let again: BTreeMap<_, _> =
             rejected_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
-            "rejects": rejects, "positions_inserted": inserted, "erased": erased, "rejected_again": again, "truncated": truncated,
-            "without_row": without_row,
+            "rejects": rejects, "positions_inserted": inserted, "erased": erased,
+            "rejected_again": again, "truncated": truncated, "without_row": without_row,
         })
     }
 }

@@ -37,6 +37,7 @@ pub struct TopArgs {
 
 /// The answers of one member.
 struct Answer {
+    /// Time at which the member was asked.
     at: Instant,
     name: String,
     /// Lines of `/readyz`; empty if the member is ready.
@@ -103,6 +104,7 @@ pub async fn top(
 
 type Answers = BTreeMap<SocketAddr, Answer>;
 
+/// Asks all members. Returns the screen, and the answers for the rates of the next screen.
 async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     let (mut rows, mut requests, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
     let mut queried = BTreeSet::new();
@@ -114,10 +116,7 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
                 for address in addresses.into_iter().filter(|address| queried.insert(*address)) {
                     requests.spawn(async move {
                         let late = |_| Err(format!("no answer within {ANSWER_TIMEOUT:?}"));
-                        (
-                            address,
-                            timeout(ANSWER_TIMEOUT, sample(address)).await.unwrap_or_else(late),
-                        )
+                        (address, timeout(ANSWER_TIMEOUT, ask(address)).await.unwrap_or_else(late))
                     });
                 }
             }
@@ -143,7 +142,9 @@ fn unanswered(address: String, why: String) -> Row {
     Row { name: address.clone(), address, reasons: vec![why], ..Row::default() }
 }
 
-async fn sample(address: SocketAddr) -> Result<Answer, String> {
+/// Asks a member for its name, its readiness and its metrics. Returns the reason if one answer is
+/// missing or invalid.
+async fn ask(address: SocketAddr) -> Result<Answer, String> {
     let at = Instant::now();
     let (_, member) = get(address, MEMBER_PATH).await?;
     let (status, ready) = get(address, "/readyz").await?;
@@ -157,7 +158,7 @@ async fn sample(address: SocketAddr) -> Result<Answer, String> {
         buckets: BTreeMap::new(),
     };
     for line in lines(&metrics).iter().filter_map(|line| line.strip_prefix("milepost_")) {
-        answer.sample(line);
+        answer.add_sample(line);
     }
     Ok(answer)
 }
@@ -168,7 +169,7 @@ fn lines(bytes: &[u8]) -> Vec<String> {
 
 impl Answer {
     /// Parses `name{labels} value` and adds the value, under the name without milepost's prefix.
-    fn sample(&mut self, line: &str) {
+    fn add_sample(&mut self, line: &str) {
         let Some((series, Ok(value))) =
             line.rsplit_once(' ').map(|(series, value)| (series, value.parse::<f64>()))
         else {
@@ -188,17 +189,17 @@ impl Answer {
         self.values.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns the quantile `q` of the values observed since `before`: the upper bound of its
-    /// bucket. If that bound is infinite, returns the largest finite bound. Returns `None` if no
-    /// value was observed.
-    fn quantile(&self, before: &Self, name: &str, q: f64) -> Option<f64> {
+    /// Returns the quantile `share` (from 0 to 1) of the values observed since `before`: the upper
+    /// bound of its bucket. If that bound is infinite, returns the largest finite bound. Returns
+    /// `None` if no value was observed.
+    fn quantile(&self, before: &Self, name: &str, share: f64) -> Option<f64> {
         let (now, then) = (self.buckets.get(name)?, before.buckets.get(name)?);
         let counts: Vec<(f64, f64)> =
             now.iter().zip(then).map(|((bound, now), (_, then))| (*bound, now - then)).collect();
         let all = counts.last().map(|(_, all)| *all).filter(|all| *all > 0.0)?;
         let largest =
             counts.iter().rev().find(|(bound, _)| bound.is_finite()).map(|(bound, _)| *bound);
-        let found = counts.iter().find(|(_, count)| *count >= q * all).map(|(bound, _)| *bound);
+        let found = counts.iter().find(|(_, count)| *count >= share * all).map(|(bound, _)| *bound);
         found.filter(|bound| bound.is_finite()).or(largest)
     }
 }
@@ -216,7 +217,7 @@ fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
             .zip(before)
             .map(|(increase, before)| increase / (now.at - before.at).as_secs_f64().max(0.001))
     };
-    let quantile = |name: &str, q: f64| now.quantile(before?, name, q);
+    let quantile = |name: &str, share: f64| now.quantile(before?, name, share);
     Row {
         name: now.name.clone(),
         address: address.to_string(),
@@ -282,8 +283,8 @@ impl fmt::Display for Screen {
                 writeln!(f, "{name:<18} -")?;
                 continue;
             }
-            let count = |value: Option<f64>| value.map_or("-".to_owned(), short);
-            let seconds = |value: Option<f64>| value.map_or("-".to_owned(), time);
+            let count = |value: Option<f64>| value.map_or("-".to_owned(), format_number);
+            let seconds = |value: Option<f64>| value.map_or("-".to_owned(), format_seconds);
             let window = if row.window > 0.0 {
                 format!("{:.0}%", 100.0 * row.unacked / row.window)
             } else {
@@ -298,8 +299,8 @@ impl fmt::Display for Screen {
                 seconds(row.lag_p99_seconds),
                 seconds(row.fix_age_p50_seconds),
                 seconds(row.fix_age_p99_seconds),
-                short(row.positions_in_flight),
-                short(row.positions_in_spool),
+                format_number(row.positions_in_flight),
+                format_number(row.positions_in_spool),
                 count(row.insert_errors),
             )?;
         }
@@ -317,7 +318,7 @@ fn truncated(text: &str, chars_max: usize) -> String {
 }
 
 /// Formats a number in at most five characters.
-fn short(number: f64) -> String {
+fn format_number(number: f64) -> String {
     match number {
         ..9.95 if number.fract() != 0.0 => format!("{number:.1}"),
         ..9_999.5 => format!("{number:.0}"),
@@ -327,7 +328,7 @@ fn short(number: f64) -> String {
 }
 
 /// Formats seconds in at most five characters.
-fn time(seconds: f64) -> String {
+fn format_seconds(seconds: f64) -> String {
     match seconds {
         ..0.9995 => format!("{:.0}ms", seconds * 1e3),
         ..99.5 => format!("{seconds:.1}s"),
@@ -343,16 +344,20 @@ mod tests {
     fn answer(name: &str, at: Instant, metrics: &str) -> Answer {
         let (values, buckets) = (BTreeMap::new(), BTreeMap::new());
         let mut answer = Answer { at, name: name.to_owned(), unready: Vec::new(), values, buckets };
-        metrics.lines().for_each(|line| answer.sample(line));
+        metrics.lines().for_each(|line| answer.add_sample(line));
         answer
     }
 
     #[test]
     fn screen_has_rates_and_quantiles_of_the_interval() {
-        let before = "messages_received_total 100\npositions_rejected_total{reason=\"a\"} 1\npositions_rejected_total{reason=\"b\"} 1\n\
-                      fix_age_seconds_bucket{le=\"1\"} 9\nfix_age_seconds_bucket{le=\"+Inf\"} 100\n";
-        let after = "messages_received_total 40100\npositions_rejected_total{reason=\"a\"} 5\npositions_rejected_total{reason=\"b\"} 1\n\
-                     fix_age_seconds_bucket{le=\"1\"} 108\nfix_age_seconds_bucket{le=\"+Inf\"} 200\nmqtt_window 400\nmqtt_unacked 100\n\
+        let before = "messages_received_total 100\npositions_rejected_total{reason=\"a\"} 1\n\
+                      positions_rejected_total{reason=\"b\"} 1\n\
+                      fix_age_seconds_bucket{le=\"1\"} 9\n\
+                      fix_age_seconds_bucket{le=\"+Inf\"} 100\n";
+        let after = "messages_received_total 40100\npositions_rejected_total{reason=\"a\"} 5\n\
+                     positions_rejected_total{reason=\"b\"} 1\n\
+                     fix_age_seconds_bucket{le=\"1\"} 108\n\
+                     fix_age_seconds_bucket{le=\"+Inf\"} 200\nmqtt_window 400\nmqtt_unacked 100\n\
                      positions_in_spool 1234567\n";
         let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let began = Instant::now();
@@ -397,11 +402,11 @@ mod tests {
 
     #[test]
     fn numbers_and_times_fit_five_characters() {
-        let numbers =
-            [0.0, 0.25, 9.96, 1_234.0, 9_999.6, 123_456.0, 999_960.0, 12_345_678.0].map(short);
+        let numbers = [0.0, 0.25, 9.96, 1_234.0, 9_999.6, 123_456.0, 999_960.0, 12_345_678.0]
+            .map(format_number);
         assert_eq!(numbers, ["0", "0.2", "10", "1234", "10k", "123k", "1.0M", "12.3M"]);
         assert_eq!(
-            [0.0025, 1.0, 60.0, 600.0, 86_400.0].map(time),
+            [0.0025, 1.0, 60.0, 600.0, 86_400.0].map(format_seconds),
             ["2ms", "1.0s", "60.0s", "10m", "24h"]
         );
     }

@@ -7,8 +7,10 @@ use milepost_operate::decode::{Origin, decode, decode_lines};
 
 /// 2026-01-01.
 const RECEIVED_AT_MS: i64 = 1_767_225_600_000;
-const SOURCES: &str = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\nformat = 'owntracks'\nkeep = ['batt']\n\
-                       [[sources]]\ntopic = 'traccar'\nformat = 'traccar'\ndriver = '/device/uniqueId'";
+const SOURCES: &str = "[[sources]]\ntopic = 'owntracks/+/+'\ndriver = '{1}:{2}'\n\
+                       format = 'owntracks'\nkeep = ['batt']\n\
+                       [[sources]]\ntopic = 'traccar'\nformat = 'traccar'\n\
+                       driver = '/device/uniqueId'";
 
 fn run(
     source: Option<usize>,

@@ -24,18 +24,21 @@ use crate::store::{Error, Store};
 /// Maximum number of fences in one response.
 const FENCES_MAX: usize = 5_000;
 
+/// A row of `fences`. Times are in milliseconds since 1970.
 #[derive(Row, Serialize, Deserialize)]
 struct Stored {
     name: String,
     valid_from: i64,
     valid_until: i64,
+    /// A JSON array.
     polygons: String,
     /// A JSON object of the columns of rules.
     rules: String,
 }
 
 impl Stored {
-    /// Closes rings that SQL left open: GeoJSON and the map's editor need them closed.
+    /// Converts the row to a version. Closes rings that SQL left open, because GeoJSON and the
+    /// map's editor need closed rings.
     ///
     /// # Errors
     /// The stored outline or rules cannot be read; the message names the fence. A partial fence is
@@ -55,13 +58,17 @@ impl Stored {
     }
 }
 
+/// Columns of [`Stored`] before `rules`.
 const COLUMNS: &str = "name, toUnixTimestamp64Milli(fences.valid_from) AS valid_from,
     toUnixTimestamp64Milli(fences.valid_until) AS valid_until,
-    toJSONString(arrayMap(polygon -> arrayMap(ring -> arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons, ";
-/// `toJSONString` writes NULL as null.
-const RULES: &str = "toJSONString(CAST((speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
-    'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32), silent_for_s Nullable(UInt32),
-    hours Nullable(String), hours_zone Nullable(String), drivers Array(String))')) AS rules";
+    toJSONString(arrayMap(polygon -> arrayMap(ring ->
+        arrayMap(point -> [point.1, point.2], ring), polygon), polygons)) AS polygons, ";
+/// Column `rules` of [`Stored`]. `toJSONString` writes NULL as null.
+const RULES: &str = "toJSONString(CAST(
+    (speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers),
+    'Tuple(speed_limit_kmh Nullable(Float64), stay_max_s Nullable(UInt32),
+    silent_for_s Nullable(UInt32), hours Nullable(String), hours_zone Nullable(String),
+    drivers Array(String))')) AS rules";
 /// Stands in for [`RULES`] if an older `milepost migrate` created the table without columns of
 /// rules.
 const NO_RULES: &str = "'{}' AS rules";
@@ -90,7 +97,8 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
     let fetch = async |rules: &str| {
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
-            WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3) ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+            WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3)
+            ORDER BY name, valid_from LIMIT {FENCES_MAX}"
         );
         store.fetch_all::<Stored>(|| store.query(&sql)).await
     };
@@ -157,7 +165,8 @@ pub async fn put(
     }
     write(writer, database, &rows).await.map_err(|error| unavailable(writer, &error))?;
     let action = if change.outline == Outline::Ended { "ended" } else { "stored" };
-    tracing::info!(user, fence = ?change.name, rewrites_past = change.rewrites_past, "a fence was {action}");
+    let Change { name, rewrites_past, .. } = change;
+    tracing::info!(user, fence = ?name, rewrites_past, "a fence was {action}");
     Ok(())
 }
 
@@ -205,6 +214,7 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
     Ok(Change { name, current_name, from_ms, until_ms, rewrites_past, outline, seen, properties })
 }
 
+/// Returns a time of the properties; `None`: not given.
 fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
     let given = &properties[key];
     if given.is_null() {
@@ -218,6 +228,7 @@ fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
     })
 }
 
+/// Reads and checks a geometry.
 async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     let feature =
         json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
@@ -253,7 +264,8 @@ async fn read(
     let client = writer.client();
     let fetch = async |rules: &str| {
         let sql = format!(
-            "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL WHERE has({{names:Array(String)}}, name)"
+            "SELECT {COLUMNS}{rules} FROM {database}.fences FINAL \
+             WHERE has({{names:Array(String)}}, name)"
         );
         client.query(&sql).param("names", names).fetch_whole::<Stored>().await
     };
@@ -279,16 +291,20 @@ async fn write(
     } else {
         (
             ", speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers",
-            ", JSONExtract(row.5, 'speed_limit_kmh', 'Nullable(Float64)'), JSONExtract(row.5, 'stay_max_s', 'Nullable(UInt32)'),
-            JSONExtract(row.5, 'silent_for_s', 'Nullable(UInt32)'), JSONExtract(row.5, 'hours', 'Nullable(String)'),
-            JSONExtract(row.5, 'hours_zone', 'Nullable(String)'), JSONExtract(row.5, 'drivers', 'Array(String)')",
+            ", JSONExtract(row.5, 'speed_limit_kmh', 'Nullable(Float64)'),
+            JSONExtract(row.5, 'stay_max_s', 'Nullable(UInt32)'),
+            JSONExtract(row.5, 'silent_for_s', 'Nullable(UInt32)'),
+            JSONExtract(row.5, 'hours', 'Nullable(String)'),
+            JSONExtract(row.5, 'hours_zone', 'Nullable(String)'),
+            JSONExtract(row.5, 'drivers', 'Array(String)')",
         )
     };
     let sql = format!(
         "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons{columns})
         SELECT row.1, fromUnixTimestamp64Milli(row.2), fromUnixTimestamp64Milli(row.3),
             JSONExtract(row.4, 'Array(Array(Array(Tuple(Float64, Float64))))'){values}
-        FROM (SELECT arrayJoin(arrayZip({{names:Array(String)}}, {{from:Array(Int64)}}, {{until:Array(Int64)}},
+        FROM (SELECT arrayJoin(arrayZip({{names:Array(String)}}, {{from:Array(Int64)}},
+            {{until:Array(Int64)}},
             {{polygons:Array(String)}}, {{rules:Array(String)}})) AS row)"
     );
     let column = |value: fn(&Version) -> i64| rows.iter().map(value).collect::<Vec<_>>();

@@ -26,8 +26,8 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
     let mut rules = json!(before);
     for key in KEYS {
         if let Some(value) = properties.get(key) {
-            let is_removed = key == "drivers" && value.is_null();
-            rules[key] = if is_removed { json!([]) } else { value.clone() };
+            let is_emptied = key == "drivers" && value.is_null();
+            rules[key] = if is_emptied { json!([]) } else { value.clone() };
             // Parse after each key, so that the error names the property.
             serde_json::from_value::<FenceRules>(rules.clone())
                 .map_err(|error| format!("properties.{key}: {error}"))?;
@@ -119,8 +119,8 @@ mod tests {
         let (hours, zone) = (Some("08:00-16:00".to_owned()), Some("Europe/Berlin".to_owned()));
         let before = FenceRules { hours, hours_zone: zone, ..FenceRules::default() };
         assert_eq!(changed(&before, &json!({ "hours": null })), Ok(FenceRules::default()));
-        let both = json!({ "hours": null, "hours_zone": "UTC" });
-        assert!(changed(&before, &both).unwrap_err().contains("is set, but hours is not"));
+        let zone_alone = json!({ "hours": null, "hours_zone": "UTC" });
+        assert!(changed(&before, &zone_alone).unwrap_err().contains("is set, but hours is not"));
     }
 
     #[test]

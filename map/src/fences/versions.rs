@@ -125,7 +125,8 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     let is_in_place = has_same_span || change.rewrites_past;
     if target.until_ms <= now_ms && (!change.rewrites_past || until_ms > target.until_ms) {
         return Err(
-            "this version of the fence has ended; another user may have changed it: reload the fence"
+            "this version of the fence has ended; another user may have changed it: reload the \
+             fence"
                 .to_owned(),
         );
     }
@@ -174,8 +175,10 @@ fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> R
     if next.until_ms <= next.from_ms {
         return Err("properties.valid_until: expected a time in the future".to_owned());
     }
-    let overlaps = |one: &Version, other: &Version| {
-        one.name == other.name && one.from_ms < other.until_ms && other.from_ms < one.until_ms
+    let overlaps = |first: &Version, second: &Version| {
+        first.name == second.name
+            && first.from_ms < second.until_ms
+            && second.from_ms < first.until_ms
     };
     let is_target = |row: &Version| {
         target.is_some_and(|target| target.name == row.name && target.from_ms == row.from_ms)
@@ -188,7 +191,8 @@ fn check_span(next: &Version, target: Option<&Version>, stored: &[Version]) -> R
     match stored.iter().find(is_new_overlap) {
         None => Ok(()),
         Some(row) => Err(format!(
-            "another version of the fence \"{}\" is valid in a part of that time: reload the fences, or choose another name",
+            "another version of the fence \"{}\" is valid in a part of that time: reload the \
+             fences, or choose another name",
             row.name
         )),
     }

@@ -35,10 +35,10 @@ impl Directory {
     /// name or group overrides an earlier one, unless it is empty.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = (String, String, String)>) -> Self {
-        let mut this = Self::default();
+        let mut directory = Self::default();
         let mut numbers: HashMap<String, u16> = HashMap::new();
         for (id, name, group) in rows {
-            let card = this.cards.entry(id.into_boxed_str()).or_default();
+            let card = directory.cards.entry(id.into_boxed_str()).or_default();
             if !name.is_empty() {
                 card.folded = fold(&name);
                 card.name = name;
@@ -46,14 +46,16 @@ impl Directory {
             if group.is_empty() {
                 continue;
             }
-            let next = u16::try_from(this.groups.len()).ok().filter(|next| *next < u16::MAX);
-            card.group = numbers.get(&group).copied().or(next).unwrap_or(NO_GROUP);
-            if next == Some(card.group) {
-                this.groups.push(group.clone());
+            let next_number = u16::try_from(directory.groups.len())
+                .ok()
+                .filter(|next_number| *next_number < u16::MAX);
+            card.group = numbers.get(&group).copied().or(next_number).unwrap_or(NO_GROUP);
+            if next_number == Some(card.group) {
+                directory.groups.push(group.clone());
                 numbers.insert(group, card.group);
             }
         }
-        this
+        directory
     }
 
     #[must_use]
@@ -100,11 +102,12 @@ impl Directory {
         groups
     }
 
-    /// Returns one flag per group number: whether `groups` accepts the group's name.
+    /// Returns one flag per group number: whether `accepts` returns true for the group's name. The
+    /// flag of "no group" is false.
     #[must_use]
-    pub fn flags<'a>(&self, groups: impl Fn(&str) -> bool + 'a) -> Vec<bool> {
+    pub fn flags<'a>(&self, accepts: impl Fn(&str) -> bool + 'a) -> Vec<bool> {
         let named = self.groups.iter().enumerate();
-        named.map(|(number, name)| number != usize::from(NO_GROUP) && groups(name)).collect()
+        named.map(|(number, name)| number != usize::from(NO_GROUP) && accepts(name)).collect()
     }
 
     /// Returns whether a driver's name contains `folded`, which [`fold`] has returned.

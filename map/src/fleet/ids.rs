@@ -14,9 +14,11 @@ pub struct Ids {
     bytes: Vec<u8>,
     /// Offset and length of each id, by number; length 0: the number is free.
     places: Vec<(u32, u8)>,
+    /// Free numbers.
     free: Vec<u32>,
     /// Bytes that removed ids still occupy.
     wasted: usize,
+    /// The numbers, by the hash of their ids.
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
 }
@@ -40,6 +42,7 @@ impl Ids {
         &self.bytes[place(self.places[number as usize])]
     }
 
+    /// Returns the number of an id; `None`: the id has none.
     #[must_use]
     pub fn find(&self, id: &[u8]) -> Option<u32> {
         self.index.find(self.hasher.hash_one(id), |number| self.id(*number) == id).copied()
@@ -47,14 +50,15 @@ impl Ids {
 
     /// Assigns a number to a new id.
     pub fn add(&mut self, id: &[u8]) -> u32 {
-        let at = u32::try_from(self.bytes.len()).expect("16 million ids of 64 bytes take 1 GiB");
+        let offset =
+            u32::try_from(self.bytes.len()).expect("16 million ids of 64 bytes take 1 GiB");
         let length = u8::try_from(id.len()).unwrap_or(u8::MAX);
         self.bytes.extend_from_slice(&id[..usize::from(length)]);
         let number = if let Some(number) = self.free.pop() {
-            self.places[number as usize] = (at, length);
+            self.places[number as usize] = (offset, length);
             number
         } else {
-            self.places.push((at, length));
+            self.places.push((offset, length));
             u32::try_from(self.places.len() - 1).expect("at most DRIVERS_MAX numbers")
         };
         let Self { bytes, places, index, hasher, .. } = self;
@@ -81,9 +85,9 @@ impl Ids {
     /// Moves all ids together, without the bytes of removed ones. Numbers stay.
     fn compact(&mut self) {
         let mut bytes = Vec::with_capacity(self.bytes.len() - self.wasted);
-        for kept in &mut self.places {
-            let range = place(*kept);
-            kept.0 = u32::try_from(bytes.len()).expect("compacting does not add bytes");
+        for entry in &mut self.places {
+            let range = place(*entry);
+            entry.0 = u32::try_from(bytes.len()).expect("compacting does not add bytes");
             bytes.extend_from_slice(&self.bytes[range]);
         }
         (self.bytes, self.wasted) = (bytes, 0);
@@ -99,8 +103,9 @@ impl Ids {
     }
 }
 
-fn place((at, length): (u32, u8)) -> Range<usize> {
-    at as usize..at as usize + usize::from(length)
+/// Returns the range of an id in `bytes`.
+fn place((offset, length): (u32, u8)) -> Range<usize> {
+    offset as usize..offset as usize + usize::from(length)
 }
 
 #[cfg(test)]
@@ -115,11 +120,13 @@ mod tests {
         #![proptest_config(crate::cases::cases(256))]
 
         #[test]
-        fn every_id_keeps_its_number_until_it_is_removed(steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300)) {
+        fn every_id_keeps_its_number_until_it_is_removed(
+            steps in proptest::collection::vec((0_u8..30, any::<bool>()), 0..300),
+        ) {
             let (mut ids, mut model) = (Ids::default(), BTreeMap::new());
-            for (n, is_there) in steps {
-                let id = format!("driver-{n}").into_bytes();
-                match (ids.find(&id), is_there) {
+            for (driver, is_wanted) in steps {
+                let id = format!("driver-{driver}").into_bytes();
+                match (ids.find(&id), is_wanted) {
                     (None, true) => { model.insert(id.clone(), ids.add(&id)); }
                     (Some(number), false) => { ids.remove(number); model.remove(&id); }
                     (Some(_), true) | (None, false) => {}

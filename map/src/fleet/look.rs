@@ -153,7 +153,7 @@ pub struct Filter<'a> {
     ages: Ages,
     now_s: i64,
     states: u8,
-    /// `None`: every driver.
+    /// Flags by number of a group, and numbers of drivers; `None`: every driver.
     allowed: Option<(Vec<bool>, HashSet<u32>)>,
 }
 

@@ -17,7 +17,7 @@ use self::directory::{Directory, NO_GROUP};
 use self::ids::Ids;
 use crate::geo::{KEY_BITS, Tile, key};
 
-/// Memory per driver without its id; a growing vector can take twice as much for a while.
+/// Memory per driver without its id, in bytes. A growing vector can take twice as much for a while.
 pub const DRIVER_BYTES: usize = 150;
 /// Maximum number of drivers: a row's key has 24 bits for the driver's number.
 pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
@@ -68,7 +68,7 @@ impl Row {
         }
     }
 
-    /// The driver's number.
+    /// Returns the driver's number.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "24 bits")]
     pub fn number(&self) -> u32 {
@@ -102,7 +102,9 @@ pub struct Fleet {
     groups: Vec<u16>,
     directory: Arc<Directory>,
     drivers_max: usize,
+    /// Number of rows left out since [`Fleet::begin_pass`].
     left_out: u64,
+    /// Arrival of the newest message, in milliseconds since 1970.
     newest_ms: Option<i64>,
 }
 
@@ -207,20 +209,21 @@ impl Fleet {
         self.mark_changed(number);
     }
 
+    /// Adds a new driver, and returns its number.
     fn add(&mut self, id: &[u8], fix: Fix) -> u32 {
         let number = self.ids.add(id);
-        let at = number as usize;
-        if at == self.fixes.len() {
+        let index = number as usize;
+        if index == self.fixes.len() {
             self.fixes.push(fix);
             self.passes.push(self.pass);
             self.is_changed.resize(self.fixes.len().div_ceil(64), 0);
         } else {
-            (self.fixes[at], self.passes[at]) = (fix, self.pass);
+            (self.fixes[index], self.passes[index]) = (fix, self.pass);
         }
         // Names may be read before the first driver: `groups` is still empty then.
         if self.directory.has_groups() {
             self.groups.resize(self.fixes.len(), NO_GROUP);
-            self.groups[at] = self.directory.group(id);
+            self.groups[index] = self.directory.group(id);
         }
         number
     }
@@ -252,23 +255,25 @@ impl Fleet {
             return 0;
         }
         let present = self.changed.iter().filter(|number| !self.ids.id(**number).is_empty());
-        let mut new: Vec<Row> =
+        let mut changed_rows: Vec<Row> =
             present.map(|number| Row::new(*number, &self.fixes[*number as usize])).collect();
-        new.sort_unstable_by_key(|row| row.key);
+        changed_rows.sort_unstable_by_key(|row| row.key);
         let is_unchanged = |row: &&Row| {
             let number = row.number() as usize;
             self.is_changed[number / 64] & 1 << (number % 64) == 0
         };
         self.spare.clear();
         self.spare.reserve_exact(self.ids.count());
-        let mut new = new.into_iter().peekable();
+        let mut changed_rows = changed_rows.into_iter().peekable();
         for row in self.rows.iter().filter(is_unchanged) {
-            while let Some(before) = new.next_if(|new| new.key < row.key) {
-                self.spare.push(before);
+            while let Some(changed_row) =
+                changed_rows.next_if(|changed_row| changed_row.key < row.key)
+            {
+                self.spare.push(changed_row);
             }
             self.spare.push(*row);
         }
-        self.spare.extend(new);
+        self.spare.extend(changed_rows);
         std::mem::swap(&mut self.rows, &mut self.spare);
         for number in self.changed.drain(..) {
             self.is_changed[number as usize / 64] = 0;
@@ -280,8 +285,8 @@ impl Fleet {
     #[must_use]
     pub fn in_tile(&self, tile: Tile) -> &[Row] {
         let (from, to) = tile.keys();
-        let at = |key: u64| self.rows.partition_point(|row| row.place() < key);
-        &self.rows[Range { start: at(from), end: at(to) }]
+        let first_row = |key: u64| self.rows.partition_point(|row| row.place() < key);
+        &self.rows[Range { start: first_row(from), end: first_row(to) }]
     }
 
     /// Returns all drivers, sorted along the Z-order curve.
@@ -323,9 +328,9 @@ impl Fleet {
             if id.is_empty() || !id.starts_with(prefix.as_bytes()) || !allows(number) {
                 continue;
             }
-            let at = found.partition_point(|known| *known < id);
-            if at < limit {
-                found.insert(at, id);
+            let place = found.partition_point(|known| *known < id);
+            if place < limit {
+                found.insert(place, id);
                 found.truncate(limit);
             }
         }
@@ -333,7 +338,7 @@ impl Fleet {
     }
 
     /// Returns the first `limit` ids of drivers whose id or name contains `text`, in any case and
-    /// without regard to accents: first the ids that begin with it, then the rest, each in
+    /// without regard to accents: first the ids that begin with the text, then the others, each in
     /// alphabetical order. An empty string matches every driver.
     #[must_use]
     pub fn find_anywhere(
@@ -346,14 +351,14 @@ impl Fleet {
         let mut found: Vec<(bool, &str)> = Vec::new();
         for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
             let Ok(id) = str::from_utf8(self.ids.id(number)) else { continue };
-            let at = position(id.as_bytes(), folded.as_bytes());
+            let offset = position(id.as_bytes(), folded.as_bytes());
             if id.is_empty()
-                || at.is_none() && !self.directory.name_contains(id, &folded)
+                || offset.is_none() && !self.directory.name_contains(id, &folded)
                 || !allows(number)
             {
                 continue;
             }
-            let rank = (at != Some(0), id);
+            let rank = (offset != Some(0), id);
             let place = found.partition_point(|known| *known < rank);
             if place < limit {
                 found.insert(place, rank);
@@ -376,7 +381,8 @@ impl Fleet {
     }
 }
 
-/// Returns the offset of `folded`, which is in lower case, in an id, which is ASCII.
+/// Returns the offset in `id` (ASCII) at which `folded` (in lower case) begins; `None`: `id` does
+/// not contain it.
 fn position(id: &[u8], folded: &[u8]) -> Option<usize> {
     if folded.is_empty() {
         return Some(0);

@@ -51,7 +51,9 @@ mod tests {
         #![proptest_config(crate::cases::cases(256))]
 
         #[test]
-        fn runs_hold_exactly_the_added_numbers(parts in proptest::collection::vec((0_u64..60, 0_u64..8), 0..40)) {
+        fn runs_hold_exactly_the_added_numbers(
+            parts in proptest::collection::vec((0_u64..60, 0_u64..8), 0..40),
+        ) {
             let (mut runs, mut numbers) = (Parts::default(), BTreeSet::new());
             for (first, more) in parts {
                 runs.add(first, first + more);

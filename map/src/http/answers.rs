@@ -80,6 +80,7 @@ pub(super) fn compressible(
     answer
 }
 
+/// Returns whether the client accepts a response compressed with gzip.
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         let mut codings = value.split(',').map(|coding| coding.trim().split(';'));

@@ -104,9 +104,12 @@ async fn live_tiles(
     state.live.wait_until_fresh().await.map_err(unavailable)?;
     let look = Look { scope: viewer.scope.in_group(&state.live.fleet(), group), states };
     let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &look);
-    let now = wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
-    let changed: Vec<_> =
-        now.filter(|(part, known)| *known != Some(part.version)).map(|(part, _)| part).collect();
+    let current =
+        wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
+    let changed: Vec<_> = current
+        .filter(|(part, known)| *known != Some(part.version))
+        .map(|(part, _)| part)
+        .collect();
     let is_compressed = accepts_gzip(&headers);
     let pieces = wire::joined(&changed, is_compressed);
     let length = pieces.iter().map(Bytes::len).sum::<usize>();
@@ -131,10 +134,10 @@ async fn stream(
     let params = Params::new(query.as_deref(), &["group"]).map_err(bad)?;
     let group = params.group().map_err(bad)?.to_owned();
     let permit = Arc::clone(&state.viewers).try_acquire_owned().map_err(|_| {
-        let most = state.config.http.viewers_max;
+        let viewers_max = state.config.http.viewers_max;
         Refusal(
             StatusCode::TOO_MANY_REQUESTS,
-            format!("{most} pages are open already (http.viewers_max): try again later"),
+            format!("{viewers_max} pages are open already (http.viewers_max): try again later"),
         )
     })?;
     state.live.metrics.viewers.inc();
@@ -247,6 +250,7 @@ impl Position {
     }
 }
 
+/// Returns the positions in a box whose messages arrived at a time or later.
 async fn positions(
     FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -277,6 +281,7 @@ async fn positions(
     Ok(compressible(&headers, JSON, json.to_string().into_bytes()))
 }
 
+/// Searches drivers by the beginning of the id, or by a part of the id or the name.
 async fn drivers(
     FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -304,6 +309,7 @@ fn named_driver(fleet: &Fleet, id: &str) -> serde_json::Value {
     json!({ "driver_id": id, "name": directory.name(id), "group": group })
 }
 
+/// Returns a driver's newest fix.
 async fn driver(
     FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -333,9 +339,9 @@ async fn names(
 
 async fn livez(FromState(state): FromState<Arc<State>>) -> Response {
     let silent = state.live.silent_for();
-    let wrong = (silent > SILENT_MAX)
+    let reason = (silent > SILENT_MAX)
         .then(|| format!("live: the query loop has been hung for {} s", silent.as_secs()));
-    verdict("alive", &wrong.into_iter().collect::<Vec<_>>())
+    verdict("alive", &reason.into_iter().collect::<Vec<_>>())
 }
 
 async fn readyz(FromState(state): FromState<Arc<State>>) -> Response {
@@ -344,9 +350,10 @@ async fn readyz(FromState(state): FromState<Arc<State>>) -> Response {
     verdict("ready", &unready_reasons)
 }
 
-fn verdict(good: &str, wrong: &[String]) -> Response {
-    let status = if wrong.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let text = if wrong.is_empty() { good.to_owned() } else { wrong.join("\n") };
+/// Returns 200 with the text `good`, or 503 with one line for each of the `reasons` why it is not.
+fn verdict(good: &str, reasons: &[String]) -> Response {
+    let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let text = if reasons.is_empty() { good.to_owned() } else { reasons.join("\n") };
     (status, text + "\n").into_response()
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Maximum number of addresses with their own gate, because a login from there succeeded.
+/// Maximum number of addresses that have their own gate because a login from them succeeded.
 const KNOWN_PEERS_MAX: usize = 10_000;
 
 /// Locks ("gates") that logins pass one at a time. Each login waits at a gate before its password

@@ -36,6 +36,8 @@ const COOKIE: &str = "milepost_link";
 /// why it gets no more data. Loading the page again removes the cookie.
 const COOKIE_OUTLIVES_LINK_S: i64 = 86_400;
 
+/// Adds the layers around all routes. The last layer runs first, so refused requests are counted,
+/// too.
 pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
     let headers = Arc::new(headers(&state.config.map));
     router
@@ -63,8 +65,9 @@ fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
     // `blob:` admits workers that a library starts from a blob. MapLibre's own worker is a file
     // (view.ts), and nothing is inline.
     let policy = format!(
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:{other_origins}; \
-         connect-src 'self'{other_origins}; font-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; \
+        "default-src 'none'; script-src 'self'; style-src 'self'; \
+         img-src 'self' data: blob:{other_origins}; connect-src 'self'{other_origins}; \
+         font-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'"
     );
     let pairs = [
@@ -101,8 +104,8 @@ async fn authenticate(
         return next.run(request).await;
     }
     if !request.method().is_safe() && is_foreign(request.headers()) {
-        let why = "another site's page may not write here: Origin is not the address in Host; a proxy must pass Host on \
-                   (nginx: proxy_set_header Host $http_host)";
+        let why = "another site's page may not write here: Origin is not the address in Host; a \
+                   proxy must pass Host on (nginx: proxy_set_header Host $http_host)";
         return Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response();
     }
     if let Some(answer) = Box::pin(serve_link(&state, &mut request, next.clone())).await {
@@ -122,7 +125,8 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
         return if is_this_machine(request.headers()) {
             next.run(request).await
         } else {
-            let why = "no login is configured: only this machine is served, as localhost or a loopback address";
+            let why = "no login is configured: only this machine is served, as localhost or a \
+                       loopback address";
             Refusal(StatusCode::FORBIDDEN, why.to_owned()).into_response()
         };
     }
@@ -178,10 +182,10 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let key = tokio::task::spawn_blocking(move || key.read().ok()).await.ok().flatten();
     let key = key.filter(|key| !key.is_empty());
     let Some(link) = key.and_then(|key| Link::open(&given, &key, now().unix_ms())) else {
-        // Loading `/` removes the invalid link and shows what a viewer without a link gets. Without
-        // a configured login, so do the page's own files, which hold no data. Any other request
-        // gets the reason for the refusal. The refusal has no challenge: a challenge would make the
-        // browser open its own login dialog over the page.
+        // Loading `/` removes the invalid link and shows what a viewer without a link gets. If no
+        // login is configured, this also holds for the page's own files, which have no data. Any
+        // other request gets the reason for the refusal. The refusal has no challenge: a challenge
+        // would make the browser open its own login dialog over the page.
         let path = request.uri().path();
         if !is_from_url && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
             let mut answer = serve_login(state, std::mem::take(request), next).await;
@@ -204,8 +208,8 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let request = std::mem::take(request);
     let mut answer = next.run(request).await;
     if is_from_url {
-        let left_s = (link.until - now().unix_ms()).max(0) / 1_000;
-        answer.headers_mut().extend(cookie(&given, left_s + COOKIE_OUTLIVES_LINK_S));
+        let remaining_s = (link.until - now().unix_ms()).max(0) / 1_000;
+        answer.headers_mut().extend(cookie(&given, remaining_s + COOKIE_OUTLIVES_LINK_S));
     }
     Some(answer)
 }
@@ -266,8 +270,8 @@ async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
     let is_valid = tokio::task::spawn_blocking(move || {
         let given = given.as_bytes();
         let after = |scheme: &str| {
-            let (before, after) = given.split_at_checked(scheme.len())?;
-            before.eq_ignore_ascii_case(scheme.as_bytes()).then_some(after)
+            let (start, credentials) = given.split_at_checked(scheme.len())?;
+            start.eq_ignore_ascii_case(scheme.as_bytes()).then_some(credentials)
         };
         // An empty file is not a secret: no request matches it.
         let read = |secret: &Secret| secret.read().ok().filter(|secret| !secret.is_empty());
@@ -289,12 +293,12 @@ async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
 fn basic(name: &str, password: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
-    for three in format!("{name}:{password}").as_bytes().chunks(3) {
-        let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
-            << (8 * (3 - three.len()));
-        for n in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * n) & 63) as usize];
-            text.push(if n <= three.len() { char::from(letter) } else { '=' });
+    for group in format!("{name}:{password}").as_bytes().chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
+        for index in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * index) & 63) as usize];
+            text.push(if index <= group.len() { char::from(letter) } else { '=' });
         }
     }
     text
@@ -327,7 +331,7 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 fn is_this_machine(headers: &HeaderMap) -> bool {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        Some(address) => address.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
     name.eq_ignore_ascii_case("localhost")
@@ -340,7 +344,7 @@ mod tests {
 
     #[test]
     fn page_of_another_site_is_foreign_and_a_program_is_not() {
-        let ours = ("host", "map.example:9480");
+        let host = ("host", "map.example:9480");
         for (more, expected) in [
             (&[][..], false),
             (&[("origin", "http://map.example:9480")], false),
@@ -358,7 +362,7 @@ mod tests {
             (&[("origin", "https://fleet.example"), ("sec-fetch-site", "same-origin")], false),
             (&[("origin", "https://fleet.example"), ("x-forwarded-host", "fleet.example")], false),
         ] {
-            let headers = [&[ours], more].concat().into_iter().map(|(name, value)| {
+            let headers = [&[host], more].concat().into_iter().map(|(name, value)| {
                 (HeaderName::from_static(name), HeaderValue::from_static(value))
             });
             assert_eq!(is_foreign(&headers.collect()), expected, "{more:?}");

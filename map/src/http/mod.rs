@@ -65,7 +65,7 @@ pub async fn serve(
     let certificates = config
         .tls
         .clone()
-        .and_then(|files| Some((crate::tls::read(&files.0, &files.1).ok()?, files)));
+        .and_then(|(cert, key)| Some((crate::tls::read(&cert, &key).ok()?, (cert, key))));
     let acceptor = certificates.map(|(first, files)| {
         let (sender, receiver) = watch::channel(first);
         tokio::spawn(reload_certificates(sender, files));

@@ -16,6 +16,7 @@ use super::refusal::Refusal;
 use super::state::State;
 use crate::wire::gzip;
 
+/// The compressed files, by index in [`FILES`]; `None`: compression saves less than a tenth.
 static COMPRESSED: [OnceLock<Option<Bytes>>; FILES.len()] =
     [const { OnceLock::new() }; FILES.len()];
 
@@ -28,17 +29,19 @@ pub(super) fn is_file_of_page(path: &str) -> bool {
     position(name_of(path)).is_some()
 }
 
+/// Returns the name of the file at a path of a URL.
 fn name_of(path: &str) -> &str {
     if path == "/" { "index.html" } else { path.trim_start_matches('/') }
 }
 
+/// Returns the index in [`FILES`] of a file.
 fn position(name: &str) -> Option<usize> {
     FILES.iter().position(|(file, _)| *file == name)
 }
 
 async fn file(uri: Uri, headers: HeaderMap) -> Response {
     let path = name_of(uri.path());
-    let Some(number) = position(path) else {
+    let Some(index) = position(path) else {
         if FILES.is_empty() && path == "index.html" {
             return Refusal(StatusCode::SERVICE_UNAVAILABLE, MISSING.to_owned()).into_response();
         }
@@ -48,7 +51,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
         )
         .into_response();
     };
-    let (name, bytes) = FILES[number];
+    let (name, bytes) = FILES[index];
     let mut answer = Bytes::from_static(bytes).into_response();
     let headers_out = answer.headers_mut();
     headers_out.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(name)));
@@ -68,7 +71,7 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     // is kept only if it saves a tenth.
     let compressed = tokio::task::spawn_blocking(move || {
         let gzip = || Bytes::from(gzip(bytes, Compression::best()));
-        let compressed = COMPRESSED[number]
+        let compressed = COMPRESSED[index]
             .get_or_init(|| Some(gzip()).filter(|gzip| gzip.len() < bytes.len() / 10 * 9));
         compressed.clone()
     });

@@ -90,7 +90,7 @@ async fn list(
             filtered::list(&state.store, &viewer.scope, &filter, matching_ids, state.live.ages);
         let (mut found, truncated) = run_query(&state, list).await?;
         let fleet = state.live.fleet();
-        found.iter_mut().for_each(|one| one.add_name(fleet.directory()));
+        found.iter_mut().for_each(|driver| driver.add_name(fleet.directory()));
         Ok(Bytes::from(json!({ "drivers": found, "truncated": truncated }).to_string()))
     };
     let json = state.answers.answer(format!("list {:?} {filter:?}", viewer.scope), load).await?;
@@ -256,7 +256,8 @@ pub(super) async fn run_query<T>(
 ) -> Result<T, Refusal> {
     let permit = tokio::time::timeout(PERMIT_TIMEOUT, state.query_permits.acquire()).await;
     let Ok(Ok(_permit)) = permit else {
-        let message = "too many requests query ClickHouse at once (clickhouse.queries_max): try again in a few seconds";
+        let message = "too many requests query ClickHouse at once (clickhouse.queries_max): try \
+                       again in a few seconds";
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, message.to_owned()));
     };
     let _timer = state.live.metrics.viewer_queries.start_timer();
@@ -265,8 +266,8 @@ pub(super) async fn run_query<T>(
     let timeout = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
     match tokio::time::timeout(timeout, query).await {
         Ok(answer) => answer.map_err(|error| match error {
-            Error::LimitExceeded(words) => bad(words),
-            Error::Unavailable(words) => unavailable(words),
+            Error::LimitExceeded(message) => bad(message),
+            Error::Unavailable(message) => unavailable(message),
         }),
         Err(_) => Err(unavailable(
             "ClickHouse did not answer in time (clickhouse.query_timeout)".to_owned(),

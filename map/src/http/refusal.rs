@@ -11,7 +11,8 @@ pub struct Refusal(pub(super) StatusCode, pub(super) String);
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.0, [(CONTENT_TYPE, "application/json")], json!({ "error": self.1 }).to_string())
+        let Self(status, message) = self;
+        (status, [(CONTENT_TYPE, "application/json")], json!({ "error": message }).to_string())
             .into_response()
     }
 }

@@ -35,8 +35,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const LINK_HOURS: u32 = 24;
 /// Maximum time to read the list of erased drivers before a row is written.
 const ERASED_WITHIN: Duration = Duration::from_secs(20);
-const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing was stored: try again; send fewer \
-     cards at once";
+const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing \
+                               was stored: try again; send fewer cards at once";
 
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
@@ -81,14 +81,14 @@ fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> 
     })
 }
 
-/// The erased drivers among some. No card or acknowledgement of them may be stored.
+/// The erased drivers of a request. No card or acknowledgement of these drivers may be stored.
 struct ErasedList {
     ids: HashSet<String>,
     /// Time at which the read began.
     read_at: Instant,
 }
 
-/// Returns the erased drivers among these.
+/// Returns those of these drivers that are erased.
 ///
 /// # Errors
 /// The list cannot be read within [`ERASED_WITHIN`].
@@ -102,9 +102,9 @@ async fn erased(state: &State, ids: &[&str]) -> Result<ErasedList, Refusal> {
     Ok(ErasedList { ids, read_at })
 }
 
-/// Waits for a write, at most `clickhouse.query_timeout`, and until this list is [`LIST_AGE_MAX`]
-/// old: `milepost erase` does not expect a later row. If the list already is that old, because the
-/// process was paused, writes nothing.
+/// Waits for a write, at most for `clickhouse.query_timeout`, and no longer than until the list is
+/// [`LIST_AGE_MAX`] old, because `milepost erase` does not expect a later row. If the list already
+/// is that old, because the process was paused, writes nothing.
 async fn wait_for_write(
     state: &State,
     writer: &Reader,
@@ -112,19 +112,17 @@ async fn wait_for_write(
     write: impl Future<Output = Result<(), clickhouse::error::Error>>,
 ) -> Result<(), Refusal> {
     let age = now_with_suspends().saturating_duration_since(list.read_at);
-    let left = LIST_AGE_MAX.saturating_sub(age);
-    if left.is_zero() {
+    let remaining = LIST_AGE_MAX.saturating_sub(age);
+    if remaining.is_zero() {
         return Err(unavailable(ERASED_TOO_SLOW.to_owned()));
     }
-    let timeout = state.config.clickhouse.query_timeout.min(left);
+    let timeout = state.config.clickhouse.query_timeout.min(remaining);
     match tokio::time::timeout(timeout, write).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => {
             tracing::warn!(%error, "ClickHouse did not store a viewer's change");
-            let why = writer
-                .code_and_advice(&error)
-                .1
-                .unwrap_or_else(|| "it refused the insert".to_owned());
+            let (_, advice) = writer.code_and_advice(&error);
+            let why = advice.unwrap_or_else(|| "it refused the insert".to_owned());
             Err(unavailable(format!("ClickHouse did not store this: {why}")))
         }
         Err(_) => {
@@ -249,7 +247,8 @@ async fn make_link(
     let secret = secret.ok().and_then(Result::ok);
     let secret =
         secret.ok_or_else(|| unavailable("access.links_key_file cannot be read".to_owned()))?;
-    tracing::info!(user = viewer.name, drivers = ?link.drivers, groups = ?link.groups, hours, "a link was made");
+    let (drivers, groups) = (&link.drivers, &link.groups);
+    tracing::info!(user = viewer.name, ?drivers, ?groups, hours, "a link was made");
     Ok(answer(&json!({ "link": link.sign(&secret), "until": until })))
 }
 
@@ -306,10 +305,10 @@ mod tests {
 
     #[test]
     fn slow_write_names_its_limit_in_whole_seconds() {
-        let words =
+        let message =
             |timeout, limit| too_slow(Duration::from_millis(timeout), Duration::from_millis(limit));
-        assert_eq!(words(200, 30_000), "ClickHouse did not answer within 1 s");
+        assert_eq!(message(200, 30_000), "ClickHouse did not answer within 1 s");
         let option = "ClickHouse did not answer within 30 s (clickhouse.query_timeout)";
-        assert_eq!(words(30_000, 30_000), option);
+        assert_eq!(message(30_000, 30_000), option);
     }
 }

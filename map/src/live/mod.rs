@@ -287,7 +287,9 @@ impl Live {
                 let (mut rows, mut last_row_at) = (self.metrics.rows_read.get(), began);
                 loop {
                     tokio::select! {
-                        read = &mut read => break read.unwrap_or(Err(clickhouse::error::Error::TimedOut)),
+                        read = &mut read => {
+                            break read.unwrap_or(Err(clickhouse::error::Error::TimedOut));
+                        }
                         () = tokio::time::sleep(PERIOD) => {}
                     }
                     // The counter rises with every few thousand rows.
@@ -371,7 +373,8 @@ impl Live {
             self.write(Fleet::begin_pass);
         }
         // A stream, so without `wait_end_of_query`: the map shows the first drivers while
-        // ClickHouse still reads the others, and neither of them holds a whole fleet in memory.
+        // ClickHouse still reads the others, and neither the map nor ClickHouse holds a whole fleet
+        // in memory.
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut ids, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
         let (mut last_part, mut age_ms) = (None, None);
@@ -389,10 +392,10 @@ impl Live {
             if fixes.len() == ROWS_AT_ONCE || row.is_none() {
                 self.metrics.rows_read.inc_by(fixes.len() as u64);
                 self.write(|fleet| {
-                    let mut at = 0;
+                    let mut offset = 0;
                     for (length, fix) in fixes.drain(..) {
-                        fleet.update(&ids[at..at + length], fix);
-                        at += length;
+                        fleet.update(&ids[offset..offset + length], fix);
+                        offset += length;
                     }
                 });
                 ids.clear();

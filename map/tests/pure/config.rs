@@ -27,7 +27,7 @@ fn public_address_requires_login_and_tls_or_a_proxy() {
     std::fs::write(&key_file, signing_key.serialize_pem()).unwrap();
     let tls = format!("cert_file = '{}'\nkey_file = '{}'", cert_file.display(), key_file.display());
     let (login, token) = ("username = 'u'\npassword = 'p'", "token = 't'");
-    let everywhere = |more: &[&str]| format!("[http]\nlisten = '0.0.0.0:1'\n{}", more.join("\n"));
+    let everywhere = |lines: &[&str]| format!("[http]\nlisten = '0.0.0.0:1'\n{}", lines.join("\n"));
     for bad in [vec![], vec![login], vec![token], vec![&*tls]] {
         let reported = violations(&everywhere(&bad));
         assert!(
@@ -56,8 +56,10 @@ fn public_address_requires_login_and_tls_or_a_proxy() {
 #[test]
 fn all_violations_are_reported_at_once_without_secrets() {
     let reported = violations(
-        "[http]\nlisten = 'x'\npassword = 'hunter2'\ntoken = 'hunter3'\ntoken_file = '/x'\nviewers_max = 0\n[map]\ndrivers_max = 0\n\
-         style_url = 'ftp://x'\nstyle_origins = ['y']\npoints = 1\n[clickhouse]\nurl = 'http://u:hunter2@h'\nquery_timeout = '1h'\n[mqtt]\nqos = 1\n[log]\nformat = 'xml'",
+        "[http]\nlisten = 'x'\npassword = 'hunter2'\ntoken = 'hunter3'\ntoken_file = '/x'\n\
+         viewers_max = 0\n[map]\ndrivers_max = 0\n\
+         style_url = 'ftp://x'\nstyle_origins = ['y']\npoints = 1\n[clickhouse]\n\
+         url = 'http://u:hunter2@h'\nquery_timeout = '1h'\n[mqtt]\nqos = 1\n[log]\nformat = 'xml'",
     );
     for key in [
         "http.listen:",
@@ -81,7 +83,8 @@ fn all_violations_are_reported_at_once_without_secrets() {
     }
     assert!(!reported.join("\n").contains("hunter"), "{reported:#?}");
     let config = Config::parse(
-        "[http]\nusername = 'u'\npassword = 'hunter2'\ntoken = 'hunter3'\n[clickhouse]\npassword = 'hunter4'",
+        "[http]\nusername = 'u'\npassword = 'hunter2'\ntoken = 'hunter3'\n\
+         [clickhouse]\npassword = 'hunter4'",
     )
     .unwrap();
     assert!(!format!("{config} {config:?}").contains("hunter"), "{config:?}");
@@ -89,7 +92,12 @@ fn all_violations_are_reported_at_once_without_secrets() {
 
 #[test]
 fn style_url_defines_the_origins_the_page_may_load_from() {
-    let map = Config::parse("[map]\nstyle_url = 'https://tiles.example/style.json?key=1'\nstyle_origins = ['https://fonts.example/x', '']").unwrap().map;
+    let map = Config::parse(
+        "[map]\nstyle_url = 'https://tiles.example/style.json?key=1'\n\
+         style_origins = ['https://fonts.example/x', '']",
+    )
+    .unwrap()
+    .map;
     assert_eq!(map.origins(), ["https://tiles.example", "https://fonts.example"]);
 }
 
@@ -112,7 +120,8 @@ fn user_header_requires_that_only_a_proxy_reaches_the_map() {
         let reported = violations(bad);
         assert!(reported.iter().any(|line| line.contains(why)), "{bad}: {reported:?}");
     }
-    let good = "[http]\nbehind_proxy = true\nuser_header = 'X-User'\n[fences]\nuser = 'fencer'\neditors = ['ada']";
+    let good = "[http]\nbehind_proxy = true\nuser_header = 'X-User'\n[fences]\nuser = 'fencer'\n\
+                editors = ['ada']";
     assert!(Config::parse(good).is_ok());
     let good =
         "[http]\nbehind_proxy = true\nuser_header = 'X-User'\nlisten = '0.0.0.0:9480'\ntoken = 't'";

@@ -15,23 +15,28 @@ const AGES: Ages = Ages { silent_s: 300, hidden_s: 86_400 };
 
 #[derive(Debug, Clone)]
 enum Step {
+    /// A fix: number of the driver, time in milliseconds, latitude.
     Update(u8, i64, f64),
     Commit,
-    /// Starts a full read that contains only the drivers below `n`.
+    /// A full read that contains only the drivers below this number.
     Pass(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (0_u8..20, 0_i64..50, -89.0_f64..89.0).prop_map(|(driver, ts, lat)| Step::Update(driver, ts, lat)),
+        8 => (0_u8..20, 0_i64..50, -89.0_f64..89.0)
+            .prop_map(|(driver, ts, lat)| Step::Update(driver, ts, lat)),
         2 => Just(Step::Commit),
         1 => (0_u8..25).prop_map(Step::Pass),
     ]
 }
 
 /// Number of drivers, enough for vectors to grow many times.
-const N: usize = 10_000;
+const DRIVERS: usize = 10_000;
+/// Length of the ids of these drivers.
+const ID_BYTES: usize = 14;
 
+/// Returns a fix at this time and latitude.
 fn moved(ts: i64, lat: f64) -> Fix {
     Fix { ts_ms: ts, received_ms: ts, ..fix(lat, lat * 2.0) }
 }
@@ -40,7 +45,9 @@ proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
     #[test]
-    fn greatest_fix_of_each_driver_wins_in_any_order(steps in proptest::collection::vec(step(), 0..200)) {
+    fn greatest_fix_of_each_driver_wins_in_any_order(
+        steps in proptest::collection::vec(step(), 0..200),
+    ) {
         let (mut fleet, mut model) = (Fleet::new(1_000), BTreeMap::<String, Fix>::new());
         for step in steps {
             match step {
@@ -73,7 +80,8 @@ proptest! {
         }
         let recent = model.values().filter(|fix| fix.received_ms >= 25).count();
         prop_assert_eq!(summary(&fleet, &Arc::default(), AGES, 60_025).seen_1m, recent);
-        let expected: Vec<&str> = model.keys().filter(|name| name.starts_with("d1")).map(String::as_str).take(4).collect();
+        let expected = model.keys().filter(|name| name.starts_with("d1"));
+        let expected: Vec<&str> = expected.map(String::as_str).take(4).collect();
         prop_assert_eq!(fleet.search("d1", |_| true, 4), expected);
     }
 }
@@ -99,7 +107,7 @@ fn drivers_above_the_limit_are_counted_and_not_kept() {
 fn memory_matches_the_formula_and_does_not_grow() {
     let mut fleet = Fleet::new(1_000_000);
     let everybody = |fleet: &mut Fleet, ts: i64| {
-        for n in 0..N {
+        for n in 0..DRIVERS {
             let place =
                 i32::try_from((n * 7 + usize::try_from(ts).unwrap() * 13) % 17_000).unwrap();
             fleet.update(
@@ -112,25 +120,25 @@ fn memory_matches_the_formula_and_does_not_grow() {
     everybody(&mut fleet, 0);
     let first = fleet.memory_bytes();
     // Vectors that grow take up to twice as much.
-    assert!(first <= 2 * N * (DRIVER_BYTES + 14), "{first}");
+    assert!(first <= 2 * DRIVERS * (DRIVER_BYTES + ID_BYTES), "{first}");
     for ts in 1..20 {
         everybody(&mut fleet, ts);
     }
     let later = fleet.memory_bytes();
-    assert!(later <= 2 * N * (DRIVER_BYTES + 14), "{later}");
+    assert!(later <= 2 * DRIVERS * (DRIVER_BYTES + ID_BYTES), "{later}");
     // Other drivers come and go: their ids do not leak memory.
     for round in 1..20 {
         fleet.begin_pass();
-        for n in 0..N {
+        for n in 0..DRIVERS {
             fleet.update(format!("r{round:02}-{n:08}").as_bytes(), moved(1, 1.0));
         }
         fleet.end_pass();
         fleet.commit();
-        assert_eq!(fleet.len(), N);
+        assert_eq!(fleet.len(), DRIVERS);
     }
     let much_later = fleet.memory_bytes();
     assert!(
-        much_later <= 4 * N * (DRIVER_BYTES + 14),
+        much_later <= 4 * DRIVERS * (DRIVER_BYTES + ID_BYTES),
         "{much_later}: both passes' drivers at once"
     );
 }
@@ -140,7 +148,7 @@ fn driver_has_its_group_even_if_names_were_known_first() {
     let names = [("d1".to_owned(), "Anna".to_owned(), "north".to_owned())];
     let north = Arc::new(Scope::Only { groups: ["north".to_owned()].into(), drivers: [].into() });
     for is_named_first in [true, false] {
-        let mut fleet = Fleet::new(N);
+        let mut fleet = Fleet::new(DRIVERS);
         let directory = Arc::new(Directory::new(names.clone()));
         if is_named_first {
             fleet.set_directory(Arc::clone(&directory));
@@ -162,7 +170,7 @@ fn unread_group_is_asked_of_clickhouse_and_stays_within_the_scope() {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         Arc::new(Scope::Only { groups: set(groups), drivers: set(drivers) })
     };
-    let mut fleet = Fleet::new(N);
+    let mut fleet = Fleet::new(DRIVERS);
     for scope in [Arc::default(), only(&["north"], &["d2"])] {
         assert_eq!(scope.in_group(&fleet, "north"), only(&[], &[]));
         assert_eq!(scope.in_named_group(&fleet, "north"), only(&["north"], &[]));

@@ -23,7 +23,7 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
     let simplify: Ask = |params| params.simplify().map(drop);
     let zoom: Ask = |params| params.zoom().map(drop);
     let of: Ask = |params| params.tiles().map(drop);
-    for (ask, query, words) in [
+    for (ask, query, expected) in [
         (bbox, "", "bbox: missing; expected west,south,east,north in degrees"),
         (bbox, "bbox=1,2,3", "\"1,2,3\" is not a box"),
         (bbox, "bbox=1,2,3,4,5", "is not a box"),
@@ -37,7 +37,8 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
         (
             span,
             "from=yesterday",
-            "from: \"yesterday\" is not a time; expected milliseconds since 1970, or a string such as 2026-11-21T08:00:00Z",
+            "from: \"yesterday\" is not a time; expected milliseconds since 1970, or a string such \
+             as 2026-11-21T08:00:00Z",
         ),
         (span, "from=-1", "is not a time"),
         (span, "from=1e12", "is not a time"),
@@ -67,7 +68,8 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
         (
             of,
             "",
-            "of: missing; expected z/x/y,z/x/y:version,… with z from 0 to 14, x and y from 0 to 2^z - 1",
+            "of: missing; expected z/x/y,z/x/y:version,… with z from 0 to 14, x and y from 0 to \
+             2^z - 1",
         ),
         (of, "of=15/0/0", "of: \"15/0/0\" is not a tile; expected z/x/y,z/x/y:version,…"),
         (of, "of=1/2/0", "is not a tile"),
@@ -86,15 +88,15 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
         (of, "of=0/0/0:0,0/0/0:'", "of: \"0/0/0:'\" is not a tile"),
     ] {
         let error = params(query).and_then(|params| ask(&params)).unwrap_err();
-        assert!(error.contains(words), "{query}: {words} is not in {error}");
+        assert!(error.contains(expected), "{query}: {expected} is not in {error}");
     }
-    for (query, words) in [
+    for (query, expected) in [
         ("box=1", "\"box\": there is no such parameter; there are: bbox, since"),
         ("zoom=1&zoom=2", "zoom: give it once"),
         ("%1b[31m=1", "\"\u{fffd}[31m\": there is no such parameter"),
     ] {
         let error = params(query).unwrap_err();
-        assert!(error.contains(words), "{query}: {words} is not in {error}");
+        assert!(error.contains(expected), "{query}: {expected} is not in {error}");
     }
     assert!(Params::new(Some("a=1"), &[]).unwrap_err().ends_with("there are: none"));
     let long = params(&format!("bbox={}", "9".repeat(10_000))).unwrap().bbox().unwrap_err();
@@ -118,12 +120,12 @@ fn valid_parameters_are_accepted() {
         ask("bbox=-80.3, 25.6,-80.1,25.9").bbox(),
         Ok(Bbox { west: -80.3, south: 25.6, east: -80.1, north: 25.9 })
     );
-    let over = ask("bbox=170,-10,-170,10").bbox().unwrap();
+    let across = ask("bbox=170,-10,-170,10").bbox().unwrap();
     assert!(
-        over.contains(0, 1_750_000_000)
-            && over.contains(0, -1_750_000_000)
-            && !over.contains(0, 0)
-            && !over.contains(200_000_000, 1_750_000_000)
+        across.contains(0, 1_750_000_000)
+            && across.contains(0, -1_750_000_000)
+            && !across.contains(0, 0)
+            && !across.contains(200_000_000, 1_750_000_000)
     );
     let hour = Span { from_ms: NOW_MS - 3_600_000, to_ms: NOW_MS };
     assert_eq!(ask("").span(NOW_MS), Ok(hour), "the last hour");

@@ -31,15 +31,17 @@ pub struct NamedTile {
 pub fn read_all(mut bytes: &[u8]) -> Vec<NamedTile> {
     let mut parts = Vec::new();
     while !bytes.is_empty() {
-        let (header, rest) = bytes.split_at(24);
-        let number = |n: usize| u32::from_le_bytes(header[n * 4..n * 4 + 4].try_into().unwrap());
-        let (tile, rest) = rest.split_at(number(3) as usize);
+        // z, x, y and the length of the tile have four bytes each, and the version has eight.
+        let (header, after_header) = bytes.split_at(24);
+        let number =
+            |index: usize| u32::from_le_bytes(header[index * 4..][..4].try_into().unwrap());
+        let (tile, after_tile) = after_header.split_at(number(3) as usize);
         parts.push(NamedTile {
             name: format!("{}/{}/{}", number(0), number(1), number(2)),
             version: u64::from_le_bytes(header[16..].try_into().unwrap()),
             tile: read(tile),
         });
-        bytes = rest;
+        bytes = after_tile;
     }
     parts
 }
@@ -47,11 +49,11 @@ pub fn read_all(mut bytes: &[u8]) -> Vec<NamedTile> {
 /// Decodes one tile.
 pub fn read(bytes: &[u8]) -> DecodedTile {
     assert_eq!((bytes[0], &bytes[2..4]), (1, &[0, 0][..]), "version 1");
-    let n = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
-    let mut at = 16;
+    let rows = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+    let mut offset = 16;
     let mut column = |size: usize| {
-        let values: Vec<&[u8]> = bytes[at..at + n * size].chunks(size).collect();
-        at = (at + n * size).next_multiple_of(4);
+        let values: Vec<&[u8]> = bytes[offset..offset + rows * size].chunks(size).collect();
+        offset = (offset + rows * size).next_multiple_of(4);
         values
     };
     let int = |value: &[u8]| i32::from_le_bytes(value.try_into().unwrap());
@@ -67,16 +69,16 @@ pub fn read(bytes: &[u8]) -> DecodedTile {
     if tile.is_cells {
         tile.counts = column(4).into_iter().map(|value| int(value).cast_unsigned()).collect();
         tile.speed_cms = column(2).into_iter().map(short).collect();
-        assert_eq!(at, bytes.len());
+        assert_eq!(offset, bytes.len());
         return tile;
     }
     tile.speed_cms = column(2).into_iter().map(short).collect();
     tile.heading_cdeg = column(2).into_iter().map(short).collect();
     let lengths: Vec<usize> = column(1).into_iter().map(|length| usize::from(length[0])).collect();
     for length in lengths {
-        tile.ids.push(String::from_utf8(bytes[at..at + length].to_vec()).unwrap());
-        at += length;
+        tile.ids.push(String::from_utf8(bytes[offset..offset + length].to_vec()).unwrap());
+        offset += length;
     }
-    assert_eq!(at, bytes.len());
+    assert_eq!(offset, bytes.len());
     tile
 }

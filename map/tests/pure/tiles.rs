@@ -12,6 +12,7 @@ use crate::tile_format::{DecodedTile, read};
 
 const NOW_MS: i64 = 1_760_000_000_123;
 
+/// Returns a fix at this place, at 12.4 m/s.
 pub fn fix(lat: f64, lng: f64) -> Fix {
     #[expect(clippy::cast_possible_truncation, reason = "degrees times 1e7")]
     let e7 = |degrees: f64| (degrees * 1e7).round() as i32;
@@ -36,8 +37,8 @@ pub fn everyone(fleet: &Fleet) -> Filter<'_> {
 
 fn fleet(places: &[(f64, f64)]) -> Fleet {
     let mut fleet = Fleet::new(1_000_000);
-    for (n, (lat, lng)) in places.iter().enumerate() {
-        fleet.update(format!("d{n}").as_bytes(), fix(*lat, *lng));
+    for (index, (lat, lng)) in places.iter().enumerate() {
+        fleet.update(format!("d{index}").as_bytes(), fix(*lat, *lng));
     }
     fleet.commit();
     fleet
@@ -46,10 +47,10 @@ fn fleet(places: &[(f64, f64)]) -> Fleet {
 /// Returns the tile of a place, computed without the Z-order curve.
 fn tile_of(z: u8, lat: f64, lng: f64) -> Tile {
     let (x, y) = square(lat, lng);
-    let n = f64::from(1_u32 << z);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below n")]
-    let at = |share: f64| (share * n).floor().min(n - 1.0) as u32;
-    Tile::new(z, at(x), at(y)).unwrap()
+    let tiles_per_side = f64::from(1_u32 << z);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^z - 1")]
+    let number = |share: f64| (share * tiles_per_side).floor().min(tiles_per_side - 1.0) as u32;
+    Tile::new(z, number(x), number(y)).unwrap()
 }
 
 fn tile(fleet: &Fleet, z: u8, x: u32, y: u32) -> DecodedTile {
@@ -120,12 +121,12 @@ fn crowded_tile_is_grouped_into_cells() {
         .map(|n| (48.0 + f64::from(n % 50) * 1e-3, 11.0 + f64::from(n / 50) * 1e-3))
         .collect();
     let fleet = fleet(&town);
-    let far =
+    let world =
         read(&cut(&fleet, Tile::new(0, 0, 0).unwrap(), Kind::Cells, &everyone(&fleet), NOW_MS));
-    assert!(far.is_cells && far.counts.iter().sum::<u32>() == 2_000, "{far:?}");
+    assert!(world.is_cells && world.counts.iter().sum::<u32>() == 2_000, "{world:?}");
     let mean = town.iter().map(|(lat, _)| lat).sum::<f64>() / 2_000.0;
-    assert!((f64::from(far.lat_e7[0]) / 1e7 - mean).abs() < 1e-6, "the mean of their places");
-    assert_eq!((far.speed_cms[0], far.ts_s[0]), (1_240, 1_759_999_990));
+    assert!((f64::from(world.lat_e7[0]) / 1e7 - mean).abs() < 1e-6, "the mean of their places");
+    assert_eq!((world.speed_cms[0], world.ts_s[0]), (1_240, 1_759_999_990));
 }
 
 #[test]
@@ -133,12 +134,12 @@ fn all_tiles_of_a_view_have_one_kind() {
     // Every driver is in one of the four tiles.
     let fleet = fleet(&(0..100).map(|n| (48.0 + f64::from(n) * 1e-3, 11.0)).collect::<Vec<_>>());
     let view: Vec<Tile> = (0..4).map(|n| Tile::new(1, n % 2, n / 2).unwrap()).collect();
-    let of = |tiles: &[Tile], points_max| {
+    let kind_of = |tiles: &[Tile], points_max| {
         kind(&fleet, tiles.iter().copied(), &everyone(&fleet), points_max)
     };
-    assert_eq!(of(&view, 100), Kind::Points);
-    assert_eq!(of(&view, 99), Kind::Cells);
-    assert_eq!(of(&view[2..], 0), Kind::Points, "no driver is in the south");
+    assert_eq!(kind_of(&view, 100), Kind::Points);
+    assert_eq!(kind_of(&view, 99), Kind::Cells);
+    assert_eq!(kind_of(&view[2..], 0), Kind::Points, "no driver is in the south");
 }
 
 proptest! {
@@ -151,11 +152,11 @@ proptest! {
     ) {
         let fleet = fleet(&places);
         let mut by_tile = BTreeMap::<(u32, u32), Vec<String>>::new();
-        for (n, (lat, lng)) in places.iter().enumerate() {
+        for (index, (lat, lng)) in places.iter().enumerate() {
             // Rounded as stored, in units of 1e-7 degrees.
             let stored = fix(*lat, *lng);
             let tile = tile_of(z, f64::from(stored.lat_e7) / 1e7, f64::from(stored.lng_e7) / 1e7);
-            by_tile.entry((tile.x, tile.y)).or_default().push(format!("d{n}"));
+            by_tile.entry((tile.x, tile.y)).or_default().push(format!("d{index}"));
         }
         for ((x, y), mut expected) in by_tile {
             let mut found = tile(&fleet, z, x, y).ids;
@@ -168,10 +169,12 @@ proptest! {
     /// The counts of a tile's cells add up to its drivers, at any zoom.
     #[test]
     fn cells_add_up_to_the_drivers_of_their_tile(
-        places in proptest::collection::vec((47.0_f64..49.0, 10.0_f64..12.0), 30..200), z in 0_u8..=14,
+        places in proptest::collection::vec((47.0_f64..49.0, 10.0_f64..12.0), 30..200),
+        z in 0_u8..=14,
     ) {
         let fleet = fleet(&places);
-        let first = tile_of(z, places[0].0, places[0].1);
+        let (lat, lng) = places[0];
+        let first = tile_of(z, lat, lng);
         let expected = fleet.in_tile(first).len();
         let found = read(&cut(&fleet, first, Kind::Cells, &everyone(&fleet), NOW_MS));
         prop_assert_eq!(found.counts.iter().sum::<u32>() as usize, expected);

@@ -37,7 +37,9 @@ fn unpacked(gzip: &[u8]) -> Vec<u8> {
 proptest! {
     #![proptest_config(crate::cases::cases(30))]
     #[test]
-    fn gzip_stream_decompresses_to_the_same_bytes(sizes in proptest::collection::vec(prop_oneof![0_usize..20, 20_usize..5_000], 0..20)) {
+    fn gzip_stream_decompresses_to_the_same_bytes(
+        sizes in proptest::collection::vec(prop_oneof![0_usize..20, 20_usize..5_000], 0..20),
+    ) {
         let parts: Vec<_> = sizes.iter().map(|size| part(14, *size, NOW_MS)).collect();
         let plain = joined(&parts, false).concat();
         let gzip = joined(&parts, true).concat();

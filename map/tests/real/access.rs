@@ -107,7 +107,7 @@ fn password_guesses_are_limited_to_one_per_second() -> Result<()> {
             "GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {WRONG}\r\n\r\n"
         );
         std::io::Write::write_all(&mut stream, request.as_bytes())?;
-        std::thread::sleep(Duration::from_millis(300)); // until it is compared
+        std::thread::sleep(Duration::from_millis(300)); // until the password is compared
     }
     ensure!(status(RIGHT)? == 200);
     ensure!(began.elapsed() >= Duration::from_secs(1), "3 guesses took {:?}", began.elapsed());
@@ -150,12 +150,12 @@ fn cross_site_request_is_refused() -> Result<()> {
 fn public_address_is_refused_without_login_or_proxy() -> Result<()> {
     let world = world("map_listen")?;
     let settings = world.settings.clone().with("HTTP__LISTEN", "0.0.0.0:0");
-    let (code, words) = settings.call(&["run"])?;
+    let (code, message) = settings.call(&["run"])?;
     ensure!(
         code == 64
-            && words.contains("http.listen: 0.0.0.0:0 can be reached from other machines")
-            && words.contains("--behind-proxy"),
-        "{words}"
+            && message.contains("http.listen: 0.0.0.0:0 can be reached from other machines")
+            && message.contains("--behind-proxy"),
+        "{message}"
     );
     let (code, shown) = settings.call(&["config", "--behind-proxy"])?;
     ensure!(code == 0 && shown.contains("listen = \"0.0.0.0:0\""), "{shown}");
@@ -195,7 +195,8 @@ async fn over_tls(map: &Map, tls: TlsConnector) -> Result<String> {
     let mut stream =
         tls.connect(ServerName::try_from("localhost")?, stream).await.context("no handshake")?;
     let request = format!(
-        "GET /api/config HTTP/1.1\r\nHost: localhost\r\nAuthorization: {RIGHT}\r\nConnection: close\r\n\r\n"
+        "GET /api/config HTTP/1.1\r\nHost: localhost\r\n\
+         Authorization: {RIGHT}\r\nConnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
@@ -228,28 +229,33 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     };
     {
         let map = proxied().run()?;
-        for nobody in [vec![], vec![("X-User", " ")]] {
-            ensure!(get(&map, "/api/config", &nobody)?.status == 401, "{nobody:?}");
+        for headers in [vec![], vec![("X-User", " ")]] {
+            ensure!(get(&map, "/api/config", &headers)?.status == 401, "{headers:?}");
         }
         let config = get(&map, "/api/config", &[("X-User", "ada")])?;
         ensure!(config.status == 200 && config.json()?["edits_fences"] == false);
-        ensure!(post(&map, "ada", geojson, YARD)?.0 == 403, "without fences.user");
+        let (status, _) = post(&map, "ada", geojson, YARD)?;
+        ensure!(status == 403, "without fences.user");
     }
     let map =
         proxied().with("FENCES__USER", "default").with("FENCES__EDITORS", "ada,grace").run()?;
+    let status_of = |user: &str, kind: &str, body: &str| -> Result<u16> {
+        let (status, _) = post(&map, user, kind, body)?;
+        Ok(status)
+    };
     let names = || -> Result<String> {
         let all = get(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
         let names = all["features"]
             .as_array()
             .into_iter()
             .flatten()
-            .filter_map(|one| one["properties"]["name"].as_str());
+            .filter_map(|feature| feature["properties"]["name"].as_str());
         Ok(names.collect::<Vec<_>>().join(" "))
     };
     ensure!(get(&map, "/api/config", &[("X-User", "ada")])?.json()?["edits_fences"] == true);
-    ensure!(post(&map, "eve", geojson, YARD)?.0 == 403);
+    ensure!(status_of("eve", geojson, YARD)? == 403);
     ensure!(
-        post(&map, "ada", "text/plain", YARD)?.0 == 400,
+        status_of("ada", "text/plain", YARD)? == 400,
         "a content type that a foreign page can send"
     );
     for wrong in ["", "{}", &YARD.replace("yard", ""), &YARD.replace("[12,47],[12,49],", "")] {
@@ -276,7 +282,7 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
         "{fence}"
     );
     let end = r#"{"type":"Feature","properties":{"name":"yard","valid_from":0},"geometry":null}"#;
-    ensure!(post(&map, "grace", geojson, end)?.0 == 200);
+    ensure!(status_of("grace", geojson, end)? == 200);
     wait_until("the fence has ended", SOON, || Ok(names()?.is_empty()))?;
     ensure!(
         world.query("SELECT length(polygons[1][1]) FROM {db}.fences FINAL")? == "4",
@@ -287,54 +293,61 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     // then the fence ends.
     ensure!(post(&map, "grace", geojson, YARD)? == (200, "{}".to_owned()));
     ensure!(names()? == "yard");
-    ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
+    ensure!(status_of("ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))? == 200);
     ensure!(names()? == "yard");
-    let spans = "SELECT groupArray((length(polygons[1][1]), toUnixTimestamp(valid_from) > 0, valid_until > now() + 3600)) FROM \
-        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
+    let spans = "SELECT groupArray((length(polygons[1][1]), toUnixTimestamp(valid_from) > 0, \
+                 valid_until > now() + 3600)) FROM \
+                 (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
     ensure!(world.query(spans)? == "[(4,0,0),(4,1,0),(5,1,1)]", "{}", world.query(spans)?);
-    let joined = "SELECT arraySlice(groupArray(valid_until), 1, 2) = arraySlice(groupArray(valid_from), 2) FROM \
-        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
+    let joined = "SELECT arraySlice(groupArray(valid_until), 1, 2) \
+                  = arraySlice(groupArray(valid_from), 2) FROM \
+                  (SELECT * FROM {db}.fences FINAL ORDER BY valid_from)";
     ensure!(world.query(joined)? == "1");
-    ensure!(post(&map, "ada", geojson, &end.replace(r#","valid_from":0"#, ""))?.0 == 200);
-    wait_until("the second one has ended", SOON, || Ok(names()?.is_empty()))?;
+    ensure!(status_of("ada", geojson, &end.replace(r#","valid_from":0"#, ""))? == 200);
+    wait_until("the second fence has ended", SOON, || Ok(names()?.is_empty()))?;
 
     // A planned version keeps its period and outline: a fence drawn now is valid until the planned
     // one begins.
-    let year = 4_102_444_800_000_i64;
+    let in_2100_ms = 4_102_444_800_000_i64;
     let planned =
-        YARD.replace(r#""name":"yard""#, &format!(r#""name":"yard","valid_from":{year}"#));
-    ensure!(post(&map, "ada", geojson, &planned)?.0 == 200);
-    ensure!(post(&map, "ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))?.0 == 200);
+        YARD.replace(r#""name":"yard""#, &format!(r#""name":"yard","valid_from":{in_2100_ms}"#));
+    ensure!(status_of("ada", geojson, &planned)? == 200);
+    ensure!(status_of("ada", geojson, &YARD.replace("[12,49]", "[12,49],[11,49]"))? == 200);
     ensure!(names()? == "yard");
-    let last = "SELECT groupArray((length(polygons[1][1]), toYear(valid_from) = 2100, toYear(valid_until) = 2100)) FROM \
-        (SELECT * FROM {db}.fences FINAL ORDER BY valid_from DESC LIMIT 2)";
+    let last = "SELECT groupArray((length(polygons[1][1]), toYear(valid_from) = 2100, \
+                toYear(valid_until) = 2100)) FROM \
+                (SELECT * FROM {db}.fences FINAL ORDER BY valid_from DESC LIMIT 2)";
     ensure!(world.query(last)? == "[(4,1,0),(5,0,1)]", "{}", world.query(last)?);
     let never = planned.replace(r#""valid_from""#, r#""valid_until":1000,"valid_from""#);
-    ensure!(post(&map, "ada", geojson, &never)?.0 == 400);
+    ensure!(status_of("ada", geojson, &never)? == 400);
 
     // A fence valid from 1965 to 2250 keeps these moments when it is edited; visits before keep its
     // old outline.
     world.query(
-        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) SELECT 'old town', toDateTime64('1965-03-01', 3, 'UTC'), \
-         toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from LIMIT 1",
+        "INSERT INTO {db}.fences (name, valid_from, valid_until, polygons) \
+         SELECT 'old town', toDateTime64('1965-03-01', 3, 'UTC'), \
+         toDateTime64('2250-01-01', 3, 'UTC'), polygons FROM {db}.fences ORDER BY valid_from \
+         LIMIT 1",
     )?;
     let shown = |name: &str| -> Result<serde_json::Value> {
         let all = get(&map, "/api/fences", &[("X-User", "eve")])?.json()?;
         let mut features = all["features"].as_array().into_iter().flatten();
-        features.find(|one| one["properties"]["name"] == name).cloned().context("shown")
+        features.find(|feature| feature["properties"]["name"] == name).cloned().context("shown")
     };
     let mut edited = shown("old town")?;
     edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.5, 47]);
     ensure!(post(&map, "ada", geojson, &edited.to_string())? == (200, "{}".to_owned()));
-    let old = "SELECT groupArray((toYear(valid_from) = 1965, toYear(valid_until) = 2250, polygons[1][1][2].1)) FROM \
-        (SELECT * FROM {db}.fences FINAL WHERE name IN ('old town', 'new town') ORDER BY valid_from, name)";
+    let old = "SELECT groupArray((toYear(valid_from) = 1965, toYear(valid_until) = 2250, \
+               polygons[1][1][2].1)) FROM \
+               (SELECT * FROM {db}.fences FINAL WHERE name IN ('old town', 'new town') \
+               ORDER BY valid_from, name)";
     ensure!(world.query(old)? == "[(1,0,12),(0,1,12.5)]", "{}", world.query(old)?);
     // A page that still shows the former version gets a conflict.
     edited["geometry"]["coordinates"][0][0][1] = serde_json::json!([12.7, 47]);
     let (status, why) = post(&map, "ada", geojson, &edited.to_string())?;
     ensure!(status == 409 && why.contains("changed this outline"), "{status} {why}");
-    // A client that does not say what it started from cannot edit the former version once it has
-    // ended, unless the past is rewritten.
+    // A client that does not send the outline from which it started cannot edit an ended version,
+    // unless the client rewrites the past.
     edited["properties"].as_object_mut().context("properties")?.remove("outline");
     let (status, why) = post(&map, "ada", geojson, &edited.to_string())?;
     ensure!(status == 400 && why.contains("has ended"), "{status} {why}");
@@ -351,14 +364,14 @@ fn only_editors_named_by_the_proxy_write_fences() -> Result<()> {
     let mut ended = shown("new town")?;
     ended["geometry"] = serde_json::Value::Null;
     ensure!(post(&map, "ada", geojson, &ended.to_string())? == (200, "{}".to_owned()));
-    wait_until("the old one has ended", SOON, || Ok(names()? == "yard"))?;
+    wait_until("the renamed fence has ended", SOON, || Ok(names()? == "yard"))?;
     ensure!(world.query(old)? == "[(1,0,12.7),(0,0,12.5),(0,0,12.5)]", "{}", world.query(old)?);
     let log = map.process.log()?;
-    for what in [
+    for line in [
         r#"a fence was stored user="ada" fence="yard""#,
         r#"a fence was ended user="grace" fence="yard""#,
     ] {
-        ensure!(log.contains(what), "{what}: {log}");
+        ensure!(log.contains(line), "{line}: {log}");
     }
     Ok(())
 }
@@ -368,7 +381,8 @@ fn open_ring_from_sql_is_served_closed_and_survives_an_edit() -> Result<()> {
     let world = world("map_open_ring")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('centre', \
-         [[[(13.40, 52.515), (13.41, 52.515), (13.41, 52.525), (13.40, 52.525)], [(13.404, 52.518), (13.406, 52.518), (13.406, 52.52)]]])",
+         [[[(13.40, 52.515), (13.41, 52.515), (13.41, 52.525), (13.40, 52.525)], \
+         [(13.404, 52.518), (13.406, 52.518), (13.406, 52.52)]]])",
     )?;
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
     let all = get(&map, "/api/fences", &[])?.json()?;
@@ -405,10 +419,10 @@ fn only_the_proxy_can_name_the_viewer() -> Result<()> {
         .clone()
         .with("HTTP__BEHIND_PROXY", "true")
         .with("HTTP__USER_HEADER", "X-User");
-    let (code, words) = proxied.clone().with("HTTP__LISTEN", "0.0.0.0:0").call(&["run"])?;
+    let (code, message) = proxied.clone().with("HTTP__LISTEN", "0.0.0.0:0").call(&["run"])?;
     ensure!(
-        code == 64 && words.contains("http.user_header: anyone who reaches 0.0.0.0:0"),
-        "{words}"
+        code == 64 && message.contains("http.user_header: anyone who reaches 0.0.0.0:0"),
+        "{message}"
     );
     let map = proxied.with("HTTP__TOKEN", "t0ken").run()?;
     let (ada, right) = (("X-User", "ada"), ("Authorization", "Bearer t0ken"));

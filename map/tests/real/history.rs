@@ -12,12 +12,15 @@ const DAY_MS: i64 = 86_400_000;
 fn track_equals_the_result_of_its_sql() -> Result<()> {
     let world = world("map_track")?;
     // Ten minutes north, ten minutes of standing, ten minutes north, with a fix every two seconds.
-    // It begins at yesterday's noon, because a midnight would begin a new trip.
+    // The drive begins at yesterday's noon, because a midnight would begin a new trip.
     let began = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     world.query(&format!(
-        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
-         WITH least(number, 300) + greatest(number, 600) - 600 AS steps SELECT 'd1', fromUnixTimestamp64Milli({began}) + \
-         toIntervalSecond(number * 2), number, 480000000 + steps * 2000, 110000000, if(number % 2, 65535, 1111), 0, 0, 0, now64(3) \
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+         heading_cdeg, alt_dm, acc_dm, received_at) \
+         WITH least(number, 300) + greatest(number, 600) - 600 AS steps \
+         SELECT 'd1', fromUnixTimestamp64Milli({began}) + \
+         toIntervalSecond(number * 2), number, 480000000 + steps * 2000, 110000000, \
+         if(number % 2, 65535, 1111), 0, 0, 0, now64(3) \
          FROM numbers(900)"
     ))?;
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
@@ -39,11 +42,11 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|one| one["kind"].as_str())
+        .filter_map(|episode| episode["kind"].as_str())
         .collect();
     ensure!(kinds == ["trip", "stop", "trip"], "{track}");
     let metres = &track["episodes"][0]["distance_m"];
-    ensure!(metres.as_f64().is_some_and(|m| (6_000.0..7_500.0).contains(&m)), "{metres}");
+    ensure!(metres.as_f64().is_some_and(|metres| (6_000.0..7_500.0).contains(&metres)), "{metres}");
     // The SQL in the response gives the same points.
     let sql = track["sql"].as_str().unwrap_or_default();
     ensure!(
@@ -53,9 +56,9 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
         "{sql}"
     );
     ensure!(track["truncated"] == false);
-    let fewer = get_track("&simplify=5")?;
-    let kept = fewer["points"]["ts"].as_array().map_or(0, Vec::len);
-    ensure!((4..20).contains(&kept), "{kept}");
+    let simplified = get_track("&simplify=5")?;
+    let points = simplified["points"]["ts"].as_array().map_or(0, Vec::len);
+    ensure!((4..20).contains(&points), "{points}");
     // An unknown driver or an empty period gives an empty track.
     let nobody = get(&map, "/api/drivers/nobody/track", &[])?.json()?;
     ensure!(
@@ -100,9 +103,12 @@ fn stay_begins_with_the_stop_or_the_first_fix_there() -> Result<()> {
     let arrive = |driver: &str, minutes: i64| {
         let began = now - (minutes + 10) * MINUTE_MS;
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
-             SELECT '{driver}', fromUnixTimestamp64Milli({began}) + toIntervalSecond(number * 30), number, \
-             480000000 + least(number, 20) * 20000, 110000000 + number % 2 * 100, if(number < 20, 740, 0), 0, 0, 0, now64(3) \
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at) \
+             SELECT '{driver}', fromUnixTimestamp64Milli({began}) + toIntervalSecond(number * 30), \
+             number, \
+             480000000 + least(number, 20) * 20000, 110000000 + number % 2 * 100, \
+             if(number < 20, 740, 0), 0, 0, 0, now64(3) \
              FROM numbers({})",
             (minutes + 10) * 2 + 1
         ))
@@ -122,9 +128,12 @@ fn stay_begins_with_the_stop_or_the_first_fix_there() -> Result<()> {
     {
         let answer = standing(driver)?.json()?;
         let since = answer["since"].as_i64().unwrap_or_default();
-        let off = (now - minutes * MINUTE_MS - since).abs();
+        let difference_ms = (now - minutes * MINUTE_MS - since).abs();
         // A stop begins up to a minute before the first fix without speed.
-        ensure!(off <= MINUTE_MS && answer["is_at_least"] == is_at_least, "{driver}: {answer}");
+        ensure!(
+            difference_ms <= MINUTE_MS && answer["is_at_least"] == is_at_least,
+            "{driver}: {answer}"
+        );
         ensure!(answer["ts"] == now, "{driver}: {answer}");
     }
     ensure!(standing("nobody")?.status == 404);
@@ -222,12 +231,17 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
         ("car-1", 50.0, 65_535, now - 3_600_000, "map()"),
     ] {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, \
-             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({now}), 0, {lat} * 1e7, 110000000, {speed_cms}, 0, 0, 0, \
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at, \
+             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({now}), 0, {lat} * 1e7, \
+             110000000, {speed_cms}, 0, 0, 0, \
              fromUnixTimestamp64Milli({received}), {attributes}"
         ))?;
     }
-    world.query("INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(10, 47), (12, 47), (12, 48.2), (10, 48.2), (10, 47)]]])")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         VALUES ('depot', [[[(10, 47), (12, 47), (12, 48.2), (10, 48.2), (10, 47)]]])",
+    )?;
     let map = world.settings.run()?;
     for (filter, expected) in [
         ("", "car-1 van-1 van-2"),
@@ -246,7 +260,7 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
             .as_array()
             .into_iter()
             .flatten()
-            .filter_map(|one| one["driver_id"].as_str())
+            .filter_map(|driver| driver["driver_id"].as_str())
             .collect();
         ensure!(found.join(" ") == expected && list["truncated"] == false, "{filter}: {list}");
     }
@@ -267,11 +281,12 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
             && past["truncated"] == false,
         "{past}"
     );
-    let kept = get(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
+    let properties = get(&map, "/api/drivers/van-1/attributes", &[])?.json()?;
     ensure!(
-        kept["ts"] == now
-            && kept["attributes"] == serde_json::json!({ "battery": "80", "ignition": "off" }),
-        "{kept}"
+        properties["ts"] == now
+            && properties["attributes"]
+                == serde_json::json!({ "battery": "80", "ignition": "off" }),
+        "{properties}"
     );
     let nobody = get(&map, "/api/drivers/nobody/attributes", &[])?.json()?;
     ensure!(nobody["attributes"] == serde_json::json!({}), "{nobody}");
@@ -297,8 +312,10 @@ fn replay_begins_with_each_last_fix_of_the_hour_before() -> Result<()> {
         ("starts", from, 48.4, 0),
     ] {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, \
-             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({ms}), 0, {lat} * 1e7, 110000000, {speed_cms}, 0, 0, 0, \
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at, \
+             attributes) SELECT '{driver}', fromUnixTimestamp64Milli({ms}), 0, {lat} * 1e7, \
+             110000000, {speed_cms}, 0, 0, 0, \
              fromUnixTimestamp64Milli({ms}), map()"
         ))?;
     }

@@ -17,6 +17,7 @@ use crate::world::{SOON, get, tiles, wait_for, whole_world, world};
 pub struct Viewer(BufReader<TcpStream>);
 
 impl Viewer {
+    /// Opens a stream; fails if the map refuses it.
     pub fn open(map: &Map) -> Result<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", map.port))?;
         stream.set_read_timeout(Some(SOON))?;
@@ -33,6 +34,7 @@ impl Viewer {
         Ok(line.trim_end().to_owned())
     }
 
+    /// Waits for the next tick.
     pub fn tick(&mut self) -> Result<Value> {
         loop {
             if let Some(data) = self.line()?.strip_prefix("data: ") {
@@ -129,9 +131,10 @@ fn full_read_removes_erased_drivers() -> Result<()> {
     let map = world.settings.clone().with("MAP__REREAD", "5s").run()?;
     wait_for("both are there", &map, |tile| tile.ids.len() == 2)?;
     world.query(
-        "ALTER TABLE {db}.last_positions_state DELETE WHERE driver_id = 'd1' SETTINGS mutations_sync = 2",
+        "ALTER TABLE {db}.last_positions_state DELETE WHERE driver_id = 'd1' \
+         SETTINGS mutations_sync = 2",
     )?;
-    wait_for("one is gone", &map, |tile| tile.ids == ["d2"])
+    wait_for("d1 is gone", &map, |tile| tile.ids == ["d2"])
 }
 
 #[test]
@@ -174,10 +177,10 @@ fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
 #[test]
 fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
     let world = world("map_stopped")?;
-    let hour = 3_600_000;
+    let hour_ms = 3_600_000;
     // The fix and its arrival are newer than the insert, as with wrong clocks of the device and of
     // milepost: only the time of the insert counts.
-    let stopped = unix_ms() - hour;
+    let stopped = unix_ms() - hour_ms;
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, lat_e7, lng_e7, received_at, inserted_at) \
          SELECT 'd1', now64(3), 1, 1, now64(3), fromUnixTimestamp64Milli({stopped})"
@@ -185,7 +188,7 @@ fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
     let map = world.settings.run()?;
     let is_stopped = |tick: &Value| {
         let off_ms = tick["since"].as_i64().unwrap_or_default() - stopped;
-        tick["state"] == "stale" && off_ms.abs() < hour / 10
+        tick["state"] == "stale" && off_ms.abs() < hour_ms / 10
     };
     for _ in 0..2 {
         let mut viewer = Viewer::open(&map)?;
@@ -205,9 +208,9 @@ fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
     let mut viewer = Viewer::open(&map)?;
     ensure!(is_stopped(&viewer.tick()?));
     // A late fix of a driver with newer fixes counts as a new insert, too.
-    world.insert("d1", unix_ms() - hour, 1.0, 1.0)?;
+    world.insert("d1", unix_ms() - hour_ms, 1.0, 1.0)?;
     let live = viewer.wait_for_tick(|tick| tick["state"] == "ok")?;
-    ensure!(live["since"].as_i64() > Some(unix_ms() - hour / 2), "{live}");
+    ensure!(live["since"].as_i64() > Some(unix_ms() - hour_ms / 2), "{live}");
     Ok(())
 }
 

@@ -14,16 +14,16 @@ use crate::world::{SOON, get, insert, settings, start_engine, wait_for, whole_wo
 
 #[test]
 fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
-    let mut engine = start_engine()?.server_and_folder();
-    engine.0.create_tables("fleet")?;
-    let put = |engine: &lab_stack::ClickHouse, driver: &str| {
-        engine.query(&insert(driver, unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))
+    let (_engine_folder, mut server) = start_engine()?.folder_and_server();
+    server.create_tables("fleet")?;
+    let put = |server: &lab_stack::ClickHouse, driver: &str| {
+        server.query(&insert(driver, unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))
     };
-    put(&engine.0, "d1")?;
-    engine.0.kill()?;
+    put(&server, "d1")?;
+    server.kill()?;
 
     let folder = lab_stack::folder()?;
-    let map = settings(folder.path(), &engine.0.url()).listen()?;
+    let map = settings(folder.path(), &server.url()).listen()?;
     let mut viewer = Viewer::open(&map)?;
     let away = viewer.wait_for_tick(|tick| tick["state"] == "away")?;
     ensure!(away["generation"] == 0, "{away}");
@@ -37,19 +37,19 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
             && tile.json()?["error"].as_str().is_some_and(|error| error.contains("ClickHouse"))
     );
 
-    engine.0 = engine.0.restart()?;
+    server = server.restart()?;
     viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
     wait_for("d1 is there", &map, |tile| tile.ids == ["d1"])?;
 
-    engine.0.kill()?;
+    server.kill()?;
     let away = viewer.wait_for_tick(|tick| tick["state"] == "away")?;
     ensure!(away["drivers"] == 1 && away["since"].as_i64() > Some(unix_ms() - 600_000), "{away}");
     ensure!(whole_world(&map)?.ids == ["d1"], "the last positions stay");
     let track = get(&map, "/api/drivers/d1/track", &[])?;
     ensure!(track.status == 503 && track.json()?["error"] == "ClickHouse does not answer");
 
-    engine.0 = engine.0.restart()?;
-    put(&engine.0, "d2")?;
+    server = server.restart()?;
+    put(&server, "d2")?;
     wait_for("d2 is there", &map, |tile| tile.ids.len() == 2)?;
     ensure!(get(&map, "/readyz", &[])?.status == 200);
     let log = map.process.log()?;
@@ -59,23 +59,23 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
 
 #[test]
 fn hung_clickhouse_is_reported() -> Result<()> {
-    let engine = start_engine()?.server_and_folder();
-    engine.0.create_tables("fleet")?;
-    engine.0.query(&insert("d1", unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
+    let (_engine_folder, server) = start_engine()?.folder_and_server();
+    server.create_tables("fleet")?;
+    server.query(&insert("d1", unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
     let folder = lab_stack::folder()?;
-    let map = settings(folder.path(), &engine.0.url()).with("MAP__REREAD", "5s").listen()?;
+    let map = settings(folder.path(), &server.url()).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
     // Waits until the next full read is due, which may take longer than an incremental read.
     let ticks = Cell::new(0);
     viewer.wait_for_tick(|_| ticks.replace(ticks.get() + 1) == 4)?;
-    engine.0.hang()?;
+    server.hang()?;
     let ticks = Cell::new(0);
     let reported = viewer.wait_for_tick(|tick| {
         ticks.set(ticks.get() + 1);
         tick["state"] == "away"
     });
-    engine.0.resume()?;
+    server.resume()?;
     reported?;
     ensure!(
         ticks.get() > 5,
@@ -90,9 +90,9 @@ fn hung_clickhouse_is_reported() -> Result<()> {
 fn read_request(stream: &mut TcpStream) -> Result<String> {
     let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
-        let n = stream.read(&mut buffer)?;
-        ensure!(n > 0, "the request is cut off");
-        request.extend_from_slice(&buffer[..n]);
+        let read = stream.read(&mut buffer)?;
+        ensure!(read > 0, "the request is cut off");
+        request.extend_from_slice(&buffer[..read]);
         let text = String::from_utf8_lossy(&request);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         let head = head.to_ascii_lowercase();
@@ -150,13 +150,13 @@ fn cutting_proxy(clickhouse: &str, is_cutting: Arc<AtomicBool>) -> Result<String
 
 #[test]
 fn full_read_that_a_proxy_cut_off_removes_no_driver() -> Result<()> {
-    let engine = start_engine()?.server_and_folder();
-    engine.0.create_tables("fleet")?;
+    let (_engine_folder, server) = start_engine()?.folder_and_server();
+    server.create_tables("fleet")?;
     for driver in ["d1", "d2"] {
-        engine.0.query(&insert(driver, unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
+        server.query(&insert(driver, unix_ms(), 1.0, 1.0).replace("{db}", "fleet"))?;
     }
     let is_cutting = Arc::new(AtomicBool::new(false));
-    let url = cutting_proxy(&engine.0.url(), Arc::clone(&is_cutting))?;
+    let url = cutting_proxy(&server.url(), Arc::clone(&is_cutting))?;
     let folder = lab_stack::folder()?;
     let map = settings(folder.path(), &url).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
@@ -203,9 +203,9 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
     }
     drop(client);
     for mut stream in track_connections {
-        let mut rest = Vec::new();
-        let ended = stream.read_to_end(&mut rest);
-        ensure!(ended.is_ok() && rest.is_empty(), "the map closes the connection: {ended:?}");
+        let mut received = Vec::new();
+        let ended = stream.read_to_end(&mut received);
+        ensure!(ended.is_ok() && received.is_empty(), "not closed by the map: {ended:?}");
     }
     wait_until("the query's permit is released", SOON, || {
         Ok(map.metric("question_seconds_count")? == 1.0)
@@ -217,7 +217,7 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
 #[test]
 fn view_that_reads_a_missing_table_is_retried_once() -> Result<()> {
     const MESSAGE: &str = "Code: 60. DB::Exception: Unknown table expression identifier \
-        'fleet.fences' in scope SELECT * FROM fleet.fences. (UNKNOWN_TABLE)";
+                           'fleet.fences' in scope SELECT * FROM fleet.fences. (UNKNOWN_TABLE)";
     // The listener stands in for a ClickHouse without this table.
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let folder = lab_stack::folder()?;

@@ -23,8 +23,14 @@ fn fleet(name: &str) -> Result<World> {
              VALUES ('{driver}', now64(3), 0, 'entered', 'yard', 48, {lng}, now64(3))"
         ))?;
     }
-    world.query("INSERT INTO {db}.drivers (driver_id, name, `group`) VALUES ('north-1', 'Nora', 'north'), ('south-1', 'Sam', 'south')")?;
-    world.query("INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(10.9, 47.9), (11.1, 47.9), (11.1, 48.1), (10.9, 48.1)]]])")?;
+    world.query(
+        "INSERT INTO {db}.drivers (driver_id, name, `group`) \
+         VALUES ('north-1', 'Nora', 'north'), ('south-1', 'Sam', 'south')",
+    )?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         VALUES ('yard', [[[(10.9, 47.9), (11.1, 47.9), (11.1, 48.1), (10.9, 48.1)]]])",
+    )?;
     Ok(world)
 }
 
@@ -97,10 +103,11 @@ fn first_tick(map: &Map, header: (&str, &str)) -> Result<serde_json::Value> {
     first_tick_of(map, "/api/stream", header)
 }
 
-fn first_tick_of(map: &Map, path: &str, header: (&str, &str)) -> Result<serde_json::Value> {
+/// Returns the first tick of the stream at this path.
+fn first_tick_of(map: &Map, path: &str, (name, value): (&str, &str)) -> Result<serde_json::Value> {
     let config = ureq::Agent::config_builder().timeout_global(Some(SOON));
     let request = config.build().new_agent().get(format!("{}{path}", map.url()));
-    let response = request.header(header.0, header.1).call()?;
+    let response = request.header(name, value).call()?;
     let lines = BufReader::new(response.into_body().into_reader()).lines();
     let line =
         lines.map_while(Result::ok).find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
@@ -206,14 +213,12 @@ fn link_shows_its_drivers_until_it_expires_and_writes_nothing() -> Result<()> {
     let world = fleet("map_links")?;
     let map = proxied(&world).with("FENCES__USER", "default").run()?;
     wait_for_names(&map)?;
-    let post = |path: &str, header: (&str, &str), body: &str| -> Result<Answer> {
+    let post = |path: &str, (name, value): (&str, &str), body: &str| -> Result<Answer> {
         let config =
             ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(SOON));
         let request = config.build().new_agent().post(format!("{}{path}", map.url()));
-        let mut answer = request
-            .header(header.0, header.1)
-            .header("Content-Type", "application/json")
-            .send(body)?;
+        let mut answer =
+            request.header(name, value).header("Content-Type", "application/json").send(body)?;
         Ok(Answer {
             status: answer.status().as_u16(),
             headers: answer.headers().clone(),
@@ -343,7 +348,7 @@ fn link_is_invalid_while_its_key_cannot_be_read() -> Result<()> {
     std::fs::write(&key, "")?;
     ensure!(status("")? == 401, "an empty file is not a key");
     std::fs::remove_file(&key)?;
-    ensure!(status("x")? == 401, "without its file");
+    ensure!(status("x")? == 401, "a missing file is not a key");
     Ok(())
 }
 
@@ -352,8 +357,10 @@ fn scope_stays_closed_when_the_table_drivers_is_lost() -> Result<()> {
     let world = fleet("map_lost_drivers")?;
     // The attributes of both drivers say north; the table moved one of them to the south.
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
-         SELECT concat(name, '-1'), now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('team', 'north') \
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
+         alt_dm, acc_dm, received_at, attributes) \
+         SELECT concat(name, '-1'), now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), \
+         map('team', 'north') \
          FROM (SELECT arrayJoin(['north', 'south']) AS name)",
     )?;
     let map = proxied(&world).with("MAP__GROUP_ATTRIBUTE", "team").run()?;

@@ -47,7 +47,10 @@ fn long_silent_drivers_are_hidden_unless_asked_for() -> Result<()> {
     let listed = |query: &str| -> Result<Vec<String>> {
         let list = get(&map, &format!("/api/list?{query}"), &[])?.json()?;
         let drivers = list["drivers"].as_array().context("drivers")?.clone();
-        Ok(drivers.iter().filter_map(|one| one["driver_id"].as_str().map(str::to_owned)).collect())
+        Ok(drivers
+            .iter()
+            .filter_map(|driver| driver["driver_id"].as_str().map(str::to_owned))
+            .collect())
     };
     ensure!(listed("faster=5")? == ["now"], "{:?}", listed("faster=5")?);
     ensure!(listed("silent=0")? == ["hour", "now"]);
@@ -115,8 +118,10 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
     for (driver, name) in [("d1", "Anna"), ("d2", "Ben")] {
         world.insert(driver, unix_ms() - 1_000, 48.0, 11.0)?;
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
-             SELECT '{driver}', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('who', '{name}', 'team', 'north')"
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
+             SELECT '{driver}', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), \
+             map('who', '{name}', 'team', 'north')"
         ))?;
     }
     world.query("INSERT INTO {db}.drivers (driver_id, name) VALUES ('d2', 'Benno')")?;
@@ -128,8 +133,9 @@ fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
     let map = settings.run()?;
     wait_until("the names are read", SOON, || {
         let names = get(&map, "/api/names?of=d1,d2", &[])?.json()?;
-        let name =
-            |at: usize| (names["names"][at]["name"].clone(), names["names"][at]["group"].clone());
+        let name = |index: usize| {
+            (names["names"][index]["name"].clone(), names["names"][index]["group"].clone())
+        };
         Ok(name(0) == ("Anna".into(), "north".into())
             && name(1) == ("Benno".into(), "north".into()))
     })?;
@@ -143,41 +149,50 @@ fn field_has_its_comment_and_unit() -> Result<()> {
     let world = world("map_fields")?;
     // The columns that `milepost migrate` creates for two `[fields.NAME]`.
     world.query(
-        "ALTER TABLE {db}.last_positions_state ADD COLUMN battery Nullable(UInt8) MATERIALIZED toUInt8OrNull(attributes['batt']), \
-         ADD COLUMN due Nullable(DateTime64(3, 'UTC')) MATERIALIZED parseDateTime64BestEffortOrNull(attributes['due'], 3, 'UTC')",
+        "ALTER TABLE {db}.last_positions_state \
+         ADD COLUMN battery Nullable(UInt8) MATERIALIZED toUInt8OrNull(attributes['batt']), \
+         ADD COLUMN due Nullable(DateTime64(3, 'UTC')) \
+         MATERIALIZED parseDateTime64BestEffortOrNull(attributes['due'], 3, 'UTC')",
     )?;
     world.query(
-        "CREATE OR REPLACE VIEW {db}.last_positions (driver_id String, ts DateTime64(3, 'UTC'), attributes Map(String, String), \
+        "CREATE OR REPLACE VIEW {db}.last_positions (driver_id String, ts DateTime64(3, 'UTC'), \
+         attributes Map(String, String), \
          battery Nullable(UInt8) COMMENT 'Charge, in per cent [field from batt; max 100]', \
          due Nullable(DateTime64(3, 'UTC')) COMMENT '[field from due]') \
          AS SELECT driver_id, ts, attributes, battery, due FROM {db}.last_positions_state FINAL",
     )?;
     let report = |driver: &str, attributes: &str| {
         world.query(&format!(
-            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
-             SELECT '{driver}', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), {attributes}"
+            "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+             heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
+             SELECT '{driver}', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), \
+             {attributes}"
         ))
     };
     report("d1", "map('batt', '80', 'due', '2026-11-26T08:00:00Z')")?;
     report("d2", "map('batt', 'full')")?;
     let map = world.settings.run()?;
-    let of = |driver: &str| get(&map, &format!("/api/drivers/{driver}/attributes"), &[])?.json();
-    let [known, unknown] = [of("d1")?, of("d2")?];
-    let battery = serde_json::json!({ "name": "battery", "type": "UInt8", "comment": "Charge", "unit": "per cent",
-        "from": ["batt"], "value": "80" });
+    let attributes_of =
+        |driver: &str| get(&map, &format!("/api/drivers/{driver}/attributes"), &[])?.json();
+    let [known, unknown] = [attributes_of("d1")?, attributes_of("d2")?];
+    let battery = serde_json::json!({
+        "name": "battery", "type": "UInt8", "comment": "Charge", "unit": "per cent",
+        "from": ["batt"], "value": "80",
+    });
     ensure!(known["fields"][0] == battery, "{known}");
     ensure!(known["fields"][1]["value"] == "1795680000000", "{known}");
     ensure!(known["attributes"]["batt"] == "80", "{known}");
     ensure!(unknown["fields"][0]["value"].is_null(), "{unknown}");
     // `milepost migrate --drop-field battery`, while the map knows the columns.
     world.query(
-        "CREATE OR REPLACE VIEW {db}.last_positions (driver_id String, ts DateTime64(3, 'UTC'), attributes Map(String, String), \
+        "CREATE OR REPLACE VIEW {db}.last_positions (driver_id String, ts DateTime64(3, 'UTC'), \
+         attributes Map(String, String), \
          due Nullable(DateTime64(3, 'UTC')) COMMENT '[field from due]') \
          AS SELECT driver_id, ts, attributes, due FROM {db}.last_positions_state FINAL",
     )?;
     report("d1", "map('due', '2026-11-26T08:00:00Z')")?;
     wait_until("the response is about the newest fix", SOON, || {
-        let known = of("d1")?;
+        let known = attributes_of("d1")?;
         Ok(known["fields"].as_array().is_some_and(|fields| fields.len() == 1)
             && known["fields"][0]["value"] == "1795680000000")
     })
@@ -233,15 +248,15 @@ fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
         "{}",
         String::from_utf8_lossy(&stored.body)
     );
-    let seen = |driver: &str| {
-        let seen = format!(
+    let acknowledge = |driver: &str| {
+        let alert = format!(
             r#"{{"driver_id":"{driver}","ts":1795514400000,"seq":1,"kind":"fast","fence":""}}"#
         );
-        post(&map, "/api/alerts/seen", "application/json", &seen)
+        post(&map, "/api/alerts/seen", "application/json", &alert)
     };
-    let refused = seen("gone")?;
+    let refused = acknowledge("gone")?;
     ensure!(refused.status == 409 && String::from_utf8_lossy(&refused.body).contains("is erased"));
-    ensure!(seen("back")?.status == 200);
+    ensure!(acknowledge("back")?.status == 200);
     for (table, expected) in [("drivers", "['back','van-1']"), ("alerts_seen", "['back']")] {
         let ids =
             world.query(&format!("SELECT groupArraySorted(9)(driver_id) FROM {{db}}.{table}"))?;
@@ -250,9 +265,9 @@ fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// Starts a proxy to the engine that delays each statement with these words, and drops it if its
-/// client has closed the connection meanwhile. Returns its URL.
-fn slow_proxy(engine: u16, words: &'static [u8], delay: Duration) -> Result<String> {
+/// Starts a proxy to the engine that delays each statement that contains `text`. Drops the
+/// statement if its client has closed the connection meanwhile. Returns the proxy's URL.
+fn slow_proxy(engine: u16, text: &'static [u8], delay: Duration) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     std::thread::spawn(move || -> Result<()> {
@@ -267,7 +282,7 @@ fn slow_proxy(engine: u16, words: &'static [u8], delay: Duration) -> Result<Stri
                     if read == 0 {
                         return server.shutdown(Shutdown::Both);
                     }
-                    if buffer[..read].windows(words.len()).any(|bytes| bytes == words) {
+                    if buffer[..read].windows(text.len()).any(|bytes| bytes == text) {
                         std::thread::sleep(delay);
                         client.set_nonblocking(true)?;
                         if client.peek(&mut [0]).is_ok_and(|read| read == 0) {
@@ -331,8 +346,12 @@ fn nothing_is_stored_long_after_the_list_of_erased_drivers_was_read() -> Result<
 #[test]
 fn alert_is_acknowledged_for_every_viewer() -> Result<()> {
     let world = world("map_alerts")?;
-    world.query("INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES \
-        ('d1', '2026-11-01 08:00:00.5', 3, 'fast', '', 48, 11, 40, now64(3)), ('d2', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3) - 5)")?;
+    world.query(
+        "INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, \
+         known_at) VALUES \
+         ('d1', '2026-11-01 08:00:00.5', 3, 'fast', '', 48, 11, 40, now64(3)), \
+         ('d2', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3) - 5)",
+    )?;
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
     let alerts = || get(&map, "/api/alerts", &[])?.json();
     let before = alerts()?;
@@ -356,11 +375,16 @@ fn missing_optional_table_disables_only_its_own_part() -> Result<()> {
     let world = world("map_missing_tables")?;
     world.insert("d1", unix_ms() - 1_000, 48.0, 11.0)?;
     world.query(
-        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at, attributes) \
-         SELECT 'd1', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), map('who', 'Anna', 'team', 'north')",
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
+         alt_dm, acc_dm, received_at, attributes) \
+         SELECT 'd1', now64(3), 1, 480000000, 110000000, 0, 0, 0, 0, now64(3), \
+         map('who', 'Anna', 'team', 'north')",
     )?;
-    world.query("INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, known_at) VALUES \
-        ('d1', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3))")?;
+    world.query(
+        "INSERT INTO {db}.events (driver_id, ts, seq, kind, fence, lat, lng, speed, \
+         known_at) VALUES \
+         ('d1', '2026-11-01 08:00:00', 0, 'left', 'yard', 48, 11, NULL, now64(3))",
+    )?;
     for table in ["alerts_seen", "drivers", "fences"] {
         world.query(&format!("DROP TABLE {{db}}.{table} SYNC"))?;
     }
@@ -428,7 +452,10 @@ fn missing_optional_table_disables_only_its_own_part() -> Result<()> {
 #[test]
 fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     let world = world("map_fence_rules")?;
-    world.query("INSERT INTO {db}.fences (name, polygons, silent_for_s) VALUES ('yard', [[[(10, 47), (12, 47), (12, 48)]]], 900)")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons, silent_for_s) \
+         VALUES ('yard', [[[(10, 47), (12, 47), (12, 48)]]], 900)",
+    )?;
     let map = world.settings.clone().with("FENCES__USER", "default").run()?;
     let put = |properties: &str| {
         let ring = "[[[10,47],[12,47],[12,48],[10,47]]]";
@@ -441,8 +468,9 @@ fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     let answer = put(rules)?;
     ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
     ensure!(put(r#"{"name":"gate","was":"yard","stay_max_s":null}"#)?.status == 200);
-    let stored = "SELECT name, speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, drivers, valid_until > now64(3) \
-        FROM (SELECT * FROM {db}.fences FINAL ORDER BY valid_until)";
+    let stored = "SELECT name, speed_limit_kmh, stay_max_s, silent_for_s, hours, hours_zone, \
+                  drivers, valid_until > now64(3) \
+                  FROM (SELECT * FROM {db}.fences FINAL ORDER BY valid_until)";
     let yard = "yard\t30.5\t600\t900\tMo-Fr 06:00-18:00\tEurope/Berlin\t['d1']\t0";
     let gate = "gate\t30.5\t\\N\t900\tMo-Fr 06:00-18:00\tEurope/Berlin\t['d1']\t1";
     assert_eq!(world.query(stored)?, format!("{yard}\n{gate}"));
@@ -453,7 +481,8 @@ fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     // Omitted rules stay, and so does an omitted outline.
     let feature = r#"{"type":"Feature","properties":{"name":"gate","silent_for_s":60}}"#;
     ensure!(post(&map, "/api/fences", "application/geo+json", feature)?.status == 200);
-    let gate = "SELECT silent_for_s, stay_max_s, hours, length(polygons[1][1]) FROM {db}.fences FINAL WHERE name = 'gate'";
+    let gate = "SELECT silent_for_s, stay_max_s, hours, length(polygons[1][1]) \
+                FROM {db}.fences FINAL WHERE name = 'gate'";
     assert_eq!(world.query(gate)?, "60\t\\N\tMo-Fr 06:00-18:00\t4");
     for wrong in [
         r#"{"name":"gate","hours_zone":"Mars/Olympus"}"#,
@@ -483,7 +512,10 @@ fn fences_without_columns_of_rules_are_shown_and_edited() -> Result<()> {
 #[test]
 fn driver_inside_stays_inside_when_a_newer_fix_is_not_counted() -> Result<()> {
     let world = world("map_inside")?;
-    world.query("INSERT INTO {db}.fences (name, polygons) VALUES ('yard', [[[(10.9, 47.9), (11.1, 47.9), (11.1, 48.1), (10.9, 48.1)]]])")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         VALUES ('yard', [[[(10.9, 47.9), (11.1, 47.9), (11.1, 48.1), (10.9, 48.1)]]])",
+    )?;
     let now = unix_ms();
     for driver in ["newer", "inaccurate", "left"] {
         world.insert(driver, now - 60_000, 48.0, 11.0)?;
@@ -523,8 +555,8 @@ fn basemap_is_served_in_ranges_only() -> Result<()> {
     let path = world.folder.path().join("streets.pmtiles");
     std::fs::write(&path, b"no tiles")?;
     let settings = world.settings.clone().with("MAP__BASEMAP", path.display().to_string());
-    let (code, words) = settings.call(&["run"])?;
-    ensure!(code == 1 && words.contains("not a PMTiles file"), "{code} {words}");
+    let (code, message) = settings.call(&["run"])?;
+    ensure!(code == 1 && message.contains("not a PMTiles file"), "{code} {message}");
     std::fs::write(&path, b"PMTiles\x03 and what follows")?;
     let map = settings.run()?;
     let range = |range: &str| get(&map, "/basemap.pmtiles", &[("Range", range)]);
@@ -557,7 +589,8 @@ fn answer_without_its_view_names_the_remedy() -> Result<()> {
     }
     // The view of an older `milepost migrate` lacks a column.
     world.query(
-        "CREATE VIEW {db}_ask.fence_visits AS SELECT {fence:String} AS fence, {driver:String} AS driver_id, now64(3) AS entered, \
+        "CREATE VIEW {db}_ask.fence_visits AS \
+         SELECT {fence:String} AS fence, {driver:String} AS driver_id, now64(3) AS entered, \
          now64(3) AS left_at, {from:String} AS began, {to:String} AS ended, {tz:String} AS zone",
     )?;
     let why = get(&map, "/api/visits?fence=depot", &[])?.json()?.to_string();

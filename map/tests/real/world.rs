@@ -20,9 +20,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Returns the server and its folder, for tests that kill and restart it.
-    pub fn server_and_folder(self) -> (ClickHouse, TempDir) {
-        (self.server, self.folder)
+    /// Returns the folder and the server, for tests that kill and restart the server. In this
+    /// order, variables for the two are dropped server first.
+    pub fn folder_and_server(self) -> (TempDir, ClickHouse) {
+        (self.folder, self.server)
     }
 }
 
@@ -85,8 +86,10 @@ impl World {
 /// database.
 pub fn insert(driver: &str, ts_ms: i64, lat: f64, lng: f64) -> String {
     format!(
-        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at) \
-         SELECT '{driver}', fromUnixTimestamp64Milli({ts_ms}), 0, {lat} * 1e7, {lng} * 1e7, 1240, 27100, 2147483647, 35, \
+        "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, \
+         heading_cdeg, alt_dm, acc_dm, received_at) \
+         SELECT '{driver}', fromUnixTimestamp64Milli({ts_ms}), 0, {lat} * 1e7, {lng} * 1e7, 1240, \
+         27100, 2147483647, 35, \
          fromUnixTimestamp64Milli({})",
         unix_ms()
     )

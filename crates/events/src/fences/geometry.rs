@@ -12,6 +12,7 @@ pub(super) type Polygon = Vec<Vec<Point>>;
 /// integer too. 1e-9 degrees are 0.1 mm.
 type Place = (i64, i64);
 
+/// Points are rounded to billionths of a degree.
 const BILLION: f64 = 1e9;
 /// Maximum number of points of a polygon. The border of a country has about 10,000.
 const POINTS_MAX: usize = 200_000;
@@ -41,7 +42,9 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the corners of a ring, each once. Consecutive equal points are one corner.
+/// Returns the corners of a ring, each once. Consecutive equal points are one corner. Fails if the
+/// ring has fewer than four points or three corners, a point outside of the valid degrees, or a
+/// side across the antimeridian.
 fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
     if ring.len() < 4 {
         return Err(format!(
@@ -61,17 +64,19 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
         }
         if !(-180.0..=180.0).contains(lng) {
             return Err(format!(
-                "{lng} is not a longitude: cut an area that crosses the antimeridian into two polygons there (RFC 7946, 3.1.9)"
+                "{lng} is not a longitude: cut an area that crosses the antimeridian into two \
+                 polygons there (RFC 7946, 3.1.9)"
             ));
         }
     }
     // Only a ring that covers the whole width of the map may have a side of more than 180 degrees.
-    // In any other ring, such a side means that it crosses the antimeridian.
+    // In any other ring, such a side crosses the antimeridian.
     let jumps =
         |pair: &&[Point]| (pair[0][0] - pair[1][0]).abs() > 180.0 && !covers_whole_width(ring);
     if let Some(pair) = ring.windows(2).find(jumps) {
         return Err(format!(
-            "crosses the antimeridian between {} and {}: cut it there into two polygons (RFC 7946, 3.1.9)",
+            "crosses the antimeridian between {} and {}: cut it there into two polygons \
+             (RFC 7946, 3.1.9)",
             format_point(pair[0]),
             format_point(pair[1])
         ));
@@ -98,7 +103,8 @@ fn covers_whole_width(ring: &[Point]) -> bool {
     along(-180.0) && along(180.0)
 }
 
-/// A side of a ring: the index of the ring, the index of the side in the ring, and its ends.
+/// A side of a ring: the index of the ring, the index of the side in the ring, and the ends of the
+/// side.
 struct Side {
     ring: usize,
     index: usize,
@@ -107,16 +113,18 @@ struct Side {
 
 impl Side {
     fn west(&self) -> i64 {
-        self.ends.0.0.min(self.ends.1.0)
+        let ((a, _), (b, _)) = self.ends;
+        a.min(b)
     }
 
     fn east(&self) -> i64 {
-        self.ends.0.0.max(self.ends.1.0)
+        let ((a, _), (b, _)) = self.ends;
+        a.max(b)
     }
 }
 
-/// Returns an error if two sides of the rings meet in a way that is not allowed. Sweeps from west
-/// to east, and compares each side only with those that begin before it ends.
+/// Returns an error if a ring touches or crosses itself, or if two rings do more than touch. Sweeps
+/// from west to east: compares each side only with sides whose west end is not beyond its east end.
 fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
@@ -127,40 +135,51 @@ fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
         }));
     }
     sides.sort_by_key(Side::west);
-    for (number, one) in sides.iter().enumerate() {
-        for other in sides[number + 1..].iter().take_while(|other| other.west() <= one.east()) {
-            let meets = meet(one.ends, other.ends);
-            let near = || format_place(one.ends.0);
-            if one.ring != other.ring {
-                let (hole, outer) = (one.ring.max(other.ring), one.ring.min(other.ring));
+    for (position, first) in sides.iter().enumerate() {
+        for second in
+            sides[position + 1..].iter().take_while(|second| second.west() <= first.east())
+        {
+            let meets = meet(first.ends, second.ends);
+            let (start, _) = first.ends;
+            if first.ring != second.ring {
+                // Ring 0 is the outline.
+                let (hole, outer) = (first.ring.max(second.ring), first.ring.min(second.ring));
                 match meets {
                     Meet::Apart | Meet::Touch => {}
                     Meet::Cross => {
-                        return Err(format!("ring {hole} crosses ring {outer} near {}", near()));
+                        return Err(format!(
+                            "ring {hole} crosses ring {outer} near {}",
+                            format_place(start)
+                        ));
                     }
                     Meet::Along => {
-                        return Err(format!("ring {hole} runs along ring {outer} near {}", near()));
+                        return Err(format!(
+                            "ring {hole} runs along ring {outer} near {}",
+                            format_place(start)
+                        ));
                     }
                 }
                 continue;
             }
-            let last = rings[one.ring].len() - 1;
-            let apart = one.index.abs_diff(other.index);
+            let last_index = rings[first.ring].len() - 1;
+            let distance = first.index.abs_diff(second.index);
             let fault = match meets {
                 Meet::Apart => continue,
-                Meet::Touch if apart == 1 || apart == last => continue, // neighbours share a corner
+                // Neighbours share a corner.
+                Meet::Touch if distance == 1 || distance == last_index => continue,
                 Meet::Touch => "touches itself",
                 Meet::Cross => "crosses itself",
                 Meet::Along => "runs back along itself",
             };
             let corner =
-                if meets == Meet::Along { shared_corner(one.ends, other.ends) } else { one.ends.0 };
-            return Err(format!("ring {}: {fault} near {}", one.ring, format_place(corner)));
+                if meets == Meet::Along { shared_corner(first.ends, second.ends) } else { start };
+            return Err(format!("ring {}: {fault} near {}", first.ring, format_place(corner)));
         }
     }
     Ok(())
 }
 
+/// Returns the ends of a side of a ring.
 fn side(places: &[Place], index: usize) -> (Place, Place) {
     (places[index], places[(index + 1) % places.len()])
 }
@@ -170,6 +189,7 @@ fn shared_corner((a, b): (Place, Place), (c, d): (Place, Place)) -> Place {
     if b == c || b == d { b } else { a }
 }
 
+/// How two sides meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meet {
     Apart,
@@ -180,6 +200,7 @@ enum Meet {
     Along,
 }
 
+/// Returns how the side from `a` to `b` meets the side from `c` to `d`.
 fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     let (side_of_c, side_of_d, side_of_a, side_of_b) =
         (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
@@ -193,17 +214,18 @@ fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
         };
     }
     if side_of_c != side_of_d && side_of_a != side_of_b {
-        let is_end = [side_of_c, side_of_d, side_of_a, side_of_b].contains(&Ordering::Equal);
-        return if is_end { Meet::Touch } else { Meet::Cross };
+        let is_end_on_line =
+            [side_of_c, side_of_d, side_of_a, side_of_b].contains(&Ordering::Equal);
+        return if is_end_on_line { Meet::Touch } else { Meet::Cross };
     }
     Meet::Apart
 }
 
 /// Returns on which side of the line from `a` to `b` point `c` is: `Greater` is left, `Less` is
 /// right, `Equal` is on the line.
-fn turn(a: Place, b: Place, c: Place) -> Ordering {
+fn turn((ax, ay): Place, (bx, by): Place, (cx, cy): Place) -> Ordering {
     let delta = |from: i64, to: i64| i128::from(to) - i128::from(from);
-    (delta(a.0, b.0) * delta(a.1, c.1)).cmp(&(delta(a.1, b.1) * delta(a.0, c.0)))
+    (delta(ax, bx) * delta(ay, cy)).cmp(&(delta(ay, by) * delta(ax, cx)))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,14 +240,17 @@ fn locate(place: Place, ring: &[Place]) -> Location {
     let mut is_inside = false;
     for index in 0..ring.len() {
         let (a, b) = side(ring, index);
-        let (low, high) = if a.1 <= b.1 { (a, b) } else { (b, a) };
-        let side_of_line = turn(low, high, place);
-        let in_box =
-            (a.0.min(b.0)..=a.0.max(b.0)).contains(&place.0) && (low.1..=high.1).contains(&place.1);
-        if side_of_line == Ordering::Equal && in_box {
+        let ((ax, ay), (bx, by), (x, y)) = (a, b, place);
+        let side_of_line = if ay <= by { turn(a, b, place) } else { turn(b, a, place) };
+        let is_in_box =
+            (ax.min(bx)..=ax.max(bx)).contains(&x) && (ay.min(by)..=ay.max(by)).contains(&y);
+        if side_of_line == Ordering::Equal && is_in_box {
             return Location::On;
         }
-        is_inside ^= low.1 <= place.1 && place.1 < high.1 && side_of_line == Ordering::Greater;
+        // Without the upper end, a corner counts once where the ring passes through the ray, and
+        // twice or not at all where the ring only touches it.
+        let meets_ray = (ay.min(by)..ay.max(by)).contains(&y);
+        is_inside ^= meets_ray && side_of_line == Ordering::Greater;
     }
     if is_inside { Location::Inside } else { Location::Outside }
 }
@@ -234,7 +259,8 @@ fn locate(place: Place, ring: &[Place]) -> Location {
 fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     (0..ring.len()).flat_map(|index| {
         let (a, b) = side(ring, index);
-        [a, (i64::midpoint(a.0, b.0), i64::midpoint(a.1, b.1))]
+        let ((ax, ay), (bx, by)) = (a, b);
+        [a, (i64::midpoint(ax, bx), i64::midpoint(ay, by))]
     })
 }
 
@@ -253,8 +279,8 @@ mod tests {
 
     #[test]
     fn polygon_with_too_many_points_is_refused() {
-        let refused = |points| check(&vec![vec![[1.0, 2.0]; points]]).unwrap_err();
-        assert!(!refused(POINTS_MAX).contains("the limit is"), "{}", refused(POINTS_MAX));
-        assert_eq!(refused(POINTS_MAX + 1), "200001 points; the limit is 200000 per polygon");
+        let fault = |points| check(&vec![vec![[1.0, 2.0]; points]]).unwrap_err();
+        assert!(!fault(POINTS_MAX).contains("the limit is"), "{}", fault(POINTS_MAX));
+        assert_eq!(fault(POINTS_MAX + 1), "200001 points; the limit is 200000 per polygon");
     }
 }

@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+/// Names of the weekdays, Monday first.
 const DAYS: [&str; 7] = ["mo", "tu", "we", "th", "fr", "sa", "su"];
 const MINUTES_PER_DAY: u16 = 1_440;
 
@@ -20,8 +21,9 @@ pub struct Hours {
 struct Span {
     /// By weekday, Monday first.
     days: [bool; 7],
-    /// Minute of the day at which the span begins. It ends at the minute `until`, exclusive.
+    /// Minute of the day at which the span begins.
     from: u16,
+    /// Minute of the day at which the span ends, exclusive.
     until: u16,
 }
 
@@ -29,7 +31,8 @@ impl Hours {
     /// Parses opening hours. `zone` is a name of the IANA database, or `None` for UTC.
     ///
     /// # Errors
-    /// The text does not have this form, or the zone is unknown.
+    /// The text is not opening hours, it has a day on both sides of a semicolon, or the zone is
+    /// unknown.
     pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, String> {
         let zone = zone.map_or(Ok(TimeZone::UTC), |name| {
             TimeZone::get(name)
@@ -37,19 +40,21 @@ impl Hours {
         })?;
         let fault = || {
             format!(
-                "\"{text}\" is not a list of opening hours such as \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\""
+                "\"{text}\" is not a list of opening hours such as \
+                 \"Mo-Fr 06:00-18:00, Sa 08:00-12:00\""
             )
         };
-        let (mut spans, mut before) = (Vec::new(), [false; 7]);
+        let (mut spans, mut earlier_days) = (Vec::new(), [false; 7]);
         for rule in text.split(';') {
             let rule_spans = parse_rule(rule).ok_or_else(fault)?;
             let days = rule_spans.iter().fold([false; 7], |days, span| union(days, span.days));
-            if (0..7).any(|day| before[day] && days[day]) {
+            if (0..7).any(|day| earlier_days[day] && days[day]) {
                 return Err(format!(
-                    "\"{text}\" has a day on both sides of a semicolon, and OpenStreetMap keeps only its later times: separate the times of one day with a comma"
+                    "\"{text}\" has a day on both sides of a semicolon, and OpenStreetMap keeps \
+                     only its later times: separate the times of one day with a comma"
                 ));
             }
-            before = union(before, days);
+            earlier_days = union(earlier_days, days);
             spans.extend(rule_spans);
         }
         Ok(Self { zone, spans })
@@ -58,6 +63,7 @@ impl Hours {
     /// Returns whether the fence is open at this time, in milliseconds since 1970.
     #[must_use]
     pub fn is_open(&self, ms: i64) -> bool {
+        // A time beyond the calendar counts as open, so that it causes no event.
         let Ok(timestamp) = Timestamp::from_millisecond(ms) else { return true };
         let local = self.zone.to_datetime(timestamp);
         let day = usize::from(local.weekday().to_monday_zero_offset().unsigned_abs());
@@ -65,13 +71,16 @@ impl Hours {
             u16::from(local.hour().unsigned_abs()) * 60 + u16::from(local.minute().unsigned_abs());
         self.spans.iter().any(|span| {
             let ends_next_day = span.until <= span.from;
-            span.days[day] && minute >= span.from && (ends_next_day || minute < span.until)
-                || span.days[(day + 6) % 7] && ends_next_day && minute < span.until
+            let is_in_todays =
+                span.days[day] && minute >= span.from && (ends_next_day || minute < span.until);
+            let is_in_yesterdays = span.days[(day + 6) % 7] && ends_next_day && minute < span.until;
+            is_in_todays || is_in_yesterdays
         })
     }
 }
 
-/// Parses one rule: the part of the opening hours between two semicolons.
+/// Parses one rule: the part of the opening hours between two semicolons. Returns `None` if it is
+/// invalid.
 fn parse_rule(rule: &str) -> Option<Vec<Span>> {
     let mut spans = Vec::new();
     // `collected`: days whose times have yet to follow, such as "Mo" in "Mo,We 06:00-18:00".
@@ -80,8 +89,8 @@ fn parse_rule(rule: &str) -> Option<Vec<Span>> {
     for part in rule.split(',') {
         let words: Vec<&str> = part.split_whitespace().collect();
         let (days, times) = match words[..] {
-            [one] if one.contains(':') => (None, Some(one)),
-            [one] => (Some(one), None),
+            [times] if times.contains(':') => (None, Some(times)),
+            [days] => (Some(days), None),
             [days, times] => (Some(days), Some(times)),
             _ => return None,
         };
@@ -113,7 +122,8 @@ fn parse_days(text: &str) -> Option<[bool; 7]> {
     Some(std::array::from_fn(|day| (day + 7 - first) % 7 <= (last + 7 - first) % 7))
 }
 
-/// Parses a time of day from `00:00` to `24:00`. Returns the minute of the day.
+/// Parses a time of day from `00:00` to `24:00`. Returns the minute of the day; `None` if the text
+/// is invalid.
 fn minute(text: &str) -> Option<u16> {
     let (hour, minute) = text.split_once(':')?;
     let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());

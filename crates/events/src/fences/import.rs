@@ -46,8 +46,8 @@ impl Shown for Imported {
         let Self { args, invalid, invalid_features, new, changed, unchanged } = self;
         let imported = !args.dry_run && !self.is_refused();
         serde_json::json!({
-            "new": new, "changed": changed, "unchanged": unchanged, "invalid": invalid_features, "problems": invalid,
-            "imported": imported,
+            "new": new, "changed": changed, "unchanged": unchanged, "invalid": invalid_features,
+            "problems": invalid, "imported": imported,
         })
     }
 }
@@ -61,7 +61,8 @@ impl fmt::Display for Imported {
         writeln!(f, "invalid                   {:>10}", self.invalid_features)?;
         if self.is_refused() {
             f.write_str(
-                "nothing is imported: correct the invalid areas, or skip them with --skip-invalid\n",
+                "nothing is imported: correct the invalid areas, or skip them with \
+                 --skip-invalid\n",
             )
         } else if self.args.dry_run {
             f.write_str("nothing is imported: a dry run\n")
@@ -92,7 +93,7 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
                 && *rules == fence.rules
         })
     };
-    let all = read.fences.len();
+    let in_file = read.fences.len();
     let to_write: Vec<Fence> = read.fences.into_iter().filter(|fence| !is_same(fence)).collect();
     let changed = to_write.iter().filter(|fence| stored_as(fence).is_some()).count();
     let imported = Imported {
@@ -101,7 +102,7 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
         invalid_features: read.invalid_features,
         new: to_write.len() - changed,
         changed,
-        unchanged: all - to_write.len(),
+        unchanged: in_file - to_write.len(),
     };
     if !to_write.is_empty() && !args.dry_run && !imported.is_refused() {
         let insert = fences::insert(&to_write, &config.clickhouse.database);

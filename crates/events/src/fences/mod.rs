@@ -53,18 +53,18 @@ pub struct Read {
     pub invalid_features: usize,
 }
 
-/// Reads a FeatureCollection, or a Feature.
+/// Reads a FeatureCollection, or a Feature. An invalid feature gives errors and no area.
 ///
 /// # Errors
 /// The file is not JSON, or is neither a FeatureCollection nor a Feature.
 pub fn read(json: &str) -> Result<Read, String> {
     let file: Value = serde_json::from_str(json).map_err(|error| format!("not JSON: {error}"))?;
-    let one;
+    let single;
     let features = match (file["type"].as_str(), file["features"].as_array()) {
         (Some("FeatureCollection"), Some(features)) => features.as_slice(),
         (Some("Feature"), _) => {
-            one = [file];
-            &one
+            single = [file];
+            &single
         }
         (kind, _) => {
             let found = kind.map_or("no type".to_owned(), |kind| format!("the type {kind}"));
@@ -72,14 +72,14 @@ pub fn read(json: &str) -> Result<Read, String> {
         }
     };
     let mut read = Read::default();
-    let mut known = HashMap::new();
+    let mut indexes = HashMap::new();
     for (index, feature) in features.iter().enumerate() {
         let mut faults = Vec::new();
         if let Some(fence) = fence(feature, &mut faults) {
-            match known.insert((fence.name.clone(), fence.valid_from.unix_ms()), index) {
+            match indexes.insert((fence.name.clone(), fence.valid_from.unix_ms()), index) {
                 None => read.fences.push(fence),
-                Some(other) => {
-                    faults.push(format!("has the same name and valid_from as feature {other}"))
+                Some(earlier) => {
+                    faults.push(format!("has the same name and valid_from as feature {earlier}"))
                 }
             }
         }
@@ -94,7 +94,8 @@ pub fn read(json: &str) -> Result<Read, String> {
     Ok(read)
 }
 
-/// Reads a feature. Appends all its errors to `faults`, not only the first.
+/// Reads a feature. Appends all its errors to `faults`, not only the first. Returns `None` if it
+/// has any.
 fn fence(feature: &Value, faults: &mut Vec<String>) -> Option<Fence> {
     let properties = &feature["properties"];
     let name = name(&properties["name"]).map_err(|fault| faults.push(fault));
@@ -143,29 +144,34 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Parses a date, which begins at 00:00 UTC, or a time. `null` gives the default.
 fn moment(value: &Value, default: Timestamp) -> Result<Timestamp, String> {
     if value.is_null() {
         return Ok(default);
     }
     let text = value.as_str().unwrap_or_default();
-    let whole = if text.len() == "2026-11-21".len() {
+    let with_time = if text.len() == "2026-11-21".len() {
         format!("{text}T00:00:00Z")
     } else {
         text.to_owned()
     };
-    let moment = rfc3339(&whole).filter(|moment| MOMENTS_MS.contains(&moment.unix_ms()));
+    let moment = rfc3339(&with_time).filter(|moment| MOMENTS_MS.contains(&moment.unix_ms()));
     moment.ok_or_else(|| {
-        format!("{value} is not a date or time of the years 1900 to 2299, such as \"2026-11-21\" (UTC) or \"2026-11-21T08:00:00+01:00\"")
+        format!(
+            "{value} is not a date or time of the years 1900 to 2299, such as \"2026-11-21\" (UTC) \
+             or \"2026-11-21T08:00:00+01:00\""
+        )
     })
 }
 
+/// Reads the valid polygons of a geometry. Appends the errors of the others to `faults`.
 fn polygons(geometry: &Value, faults: &mut Vec<String>) -> Vec<Polygon> {
     let coordinates = &geometry["coordinates"];
     let shapes = match geometry["type"].as_str() {
         Some("Polygon") => std::slice::from_ref(coordinates),
         Some("MultiPolygon") => coordinates.as_array().map_or(&[][..], Vec::as_slice),
-        Some(other) => {
-            faults.push(format!("is a {other}; expected a Polygon or a MultiPolygon"));
+        Some(kind) => {
+            faults.push(format!("is a {kind}; expected a Polygon or a MultiPolygon"));
             return Vec::new();
         }
         None => {
@@ -188,6 +194,7 @@ fn polygons(geometry: &Value, faults: &mut Vec<String>) -> Vec<Polygon> {
     polygons
 }
 
+/// Reads a polygon, and closes its rings.
 fn polygon(coordinates: &Value) -> Result<Polygon, String> {
     let rings = coordinates.as_array().filter(|rings| !rings.is_empty()).ok_or("has no rings")?;
     let ring = |(index, ring): (usize, &Value)| {
@@ -423,8 +430,8 @@ mod tests {
         for (name, fences) in
             [("", 0), ("a\\u0007", 0), (&*"x".repeat(256), 1), (&*"x".repeat(257), 0)]
         {
-            let one = feature(&format!(r#"{{"name":"{name}"}}"#), "Polygon", square);
-            assert_eq!(super::read(&one).unwrap().fences.len(), fences, "{name}");
+            let named = feature(&format!(r#"{{"name":"{name}"}}"#), "Polygon", square);
+            assert_eq!(super::read(&named).unwrap().fences.len(), fences, "{name}");
         }
         for (text, why) in [("{", "not JSON"), ("[]", "has no type"), (square, "has no type")] {
             assert!(super::read(text).unwrap_err().contains(why), "{text}");

@@ -7,10 +7,13 @@ use super::hours::Hours;
 use milepost_decode::position::DriverId;
 use milepost_decode::row_binary::{put_count, put_text};
 
+/// Maximum of `speed_limit_kmh`.
 pub const SPEED_LIMIT_KMH_MAX: f64 = 1_000.0;
 /// Maximum of `stay_max_s` and `silent_for_s`: a year.
 pub const SECONDS_MAX: u32 = 31_536_000;
+/// Maximum length of `hours` and `hours_zone`.
 const TEXT_BYTES_MAX: usize = 1_024;
+/// Maximum number of ids in `drivers`.
 pub const DRIVERS_MAX: usize = 10_000;
 
 /// The rules of a fence, named like the columns of `fences`. `None` or an empty list means that
@@ -37,14 +40,15 @@ impl FenceRules {
     /// that is null counts as absent.
     #[must_use]
     pub fn read(properties: &Value, faults: &mut Vec<String>) -> Self {
-        let mut read = Self::default();
+        let mut rules = Self::default();
         let given = |key: &str| properties.get(key).filter(|value| !value.is_null());
         if let Some(value) = given("speed_limit_kmh") {
-            read.speed_limit_kmh =
+            rules.speed_limit_kmh =
                 value.as_f64().filter(|kmh| *kmh > 0.0 && *kmh <= SPEED_LIMIT_KMH_MAX);
-            if read.speed_limit_kmh.is_none() {
+            if rules.speed_limit_kmh.is_none() {
                 faults.push(format!(
-                    "speed_limit_kmh: {value} is not a number above 0 and at most {SPEED_LIMIT_KMH_MAX}"
+                    "speed_limit_kmh: {value} is not a number above 0 and at most \
+                     {SPEED_LIMIT_KMH_MAX}"
                 ));
             }
         }
@@ -59,7 +63,7 @@ impl FenceRules {
             }
             seconds
         };
-        (read.stay_max_s, read.silent_for_s) =
+        (rules.stay_max_s, rules.silent_for_s) =
             (seconds("stay_max_s", 1), seconds("silent_for_s", 0));
         let mut text = |key: &str| {
             let value = given(key)?;
@@ -71,10 +75,10 @@ impl FenceRules {
             }
             text.map(str::to_owned)
         };
-        (read.hours, read.hours_zone) = (text("hours"), text("hours_zone"));
-        match read.parsed_hours() {
+        (rules.hours, rules.hours_zone) = (text("hours"), text("hours_zone"));
+        match rules.parsed_hours() {
             Err(fault) => faults.push(format!("hours: {fault}")),
-            Ok(None) if read.hours_zone.is_some() => {
+            Ok(None) if rules.hours_zone.is_some() => {
                 faults.push("hours_zone: is set, but hours is not".to_owned());
             }
             Ok(_) => {}
@@ -84,9 +88,10 @@ impl FenceRules {
             let ids = ids.map(|ids| {
                 ids.iter().map_while(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
             });
+            // `map_while` stops at the first value that is not a string.
             match ids.filter(|ids| value.as_array().map(Vec::len) == Some(ids.len())) {
                 Some(ids) => match ids.iter().find(|id| DriverId::new(id).is_err()) {
-                    None => read.drivers = ids,
+                    None => rules.drivers = ids,
                     Some(id) => faults.push(format!("drivers: {id:?} is not a valid driver id")),
                 },
                 None => {
@@ -94,7 +99,7 @@ impl FenceRules {
                 }
             }
         }
-        read
+        rules
     }
 
     /// Returns whether the fence has no rule. Only such a fence can be written to a table without
@@ -128,7 +133,7 @@ impl FenceRules {
     }
 }
 
-/// Appends a value that may be NULL.
+/// Appends a value that may be NULL in RowBinary: a byte that is 1 for NULL, or 0 and the value.
 pub(crate) fn put_nullable<const BYTES: usize>(value: Option<[u8; BYTES]>, row: &mut Vec<u8>) {
     row.push(u8::from(value.is_none()));
     row.extend(value.into_iter().flatten());
@@ -144,15 +149,16 @@ mod tests {
     fn properties_become_rules_and_null_counts_as_absent() {
         let mut faults = Vec::new();
         let all = json!({
-            "speed_limit_kmh": 30, "stay_max_s": 2700, "silent_for_s": 0, "hours": "Mo-Fr 06:00-18:00",
-            "hours_zone": "Europe/Berlin", "drivers": ["d1", "d2"],
+            "speed_limit_kmh": 30, "stay_max_s": 2700, "silent_for_s": 0,
+            "hours": "Mo-Fr 06:00-18:00", "hours_zone": "Europe/Berlin", "drivers": ["d1", "d2"],
         });
         let rules = FenceRules::read(&all, &mut faults);
         assert_eq!(
             serde_json::to_value(&rules).ok(),
             Some(json!({
-                "speed_limit_kmh": 30.0, "stay_max_s": 2700, "silent_for_s": 0, "hours": "Mo-Fr 06:00-18:00",
-                "hours_zone": "Europe/Berlin", "drivers": ["d1", "d2"],
+                "speed_limit_kmh": 30.0, "stay_max_s": 2700, "silent_for_s": 0,
+                "hours": "Mo-Fr 06:00-18:00", "hours_zone": "Europe/Berlin",
+                "drivers": ["d1", "d2"],
             }))
         );
         for none in [json!({}), json!({ "stay_max_s": null, "hours": null, "drivers": [] })] {

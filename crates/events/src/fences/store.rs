@@ -59,8 +59,10 @@ impl FenceStore<'_> {
     /// Returns all areas, each from its newest row.
     pub(crate) async fn fences(&self) -> Result<Vec<StoredFence>, Error> {
         let sql = format!(
-            "SELECT toValidUTF8(fences.name) AS name, toUnixTimestamp64Milli(valid_from) AS from, toUnixTimestamp64Milli(valid_until) AS until, \
-             translate(toString(polygons), '()', '[]') AS shape, speed_limit_kmh, stay_max_s, silent_for_s, \
+            "SELECT toValidUTF8(fences.name) AS name, toUnixTimestamp64Milli(valid_from) AS from, \
+             toUnixTimestamp64Milli(valid_until) AS until, \
+             translate(toString(polygons), '()', '[]') AS shape, speed_limit_kmh, stay_max_s, \
+             silent_for_s, \
              toValidUTF8(fences.hours) AS hours, toValidUTF8(fences.hours_zone) AS hours_zone, \
              arrayMap(id -> toValidUTF8(id), fences.drivers) AS drivers FROM {}.fences FINAL",
             self.database

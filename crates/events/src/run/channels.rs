@@ -42,7 +42,7 @@ impl ChannelQueue {
     /// Enqueues an order. Returns the order that is dropped, if any: an older state of the topic,
     /// or this order if the queue is full.
     fn push(&mut self, order: Order) -> Option<Order> {
-        let state = match (&order, self.channel) {
+        let state_topic = match (&order, self.channel) {
             (Order::Clear { driver_id, kind, fence }, Channel::Mqtt) => {
                 Some(topic(&self.prefix, driver_id, *kind, fence))
             }
@@ -53,19 +53,21 @@ impl ChannelQueue {
             }
             (Order::Publish(_) | Order::Republish(_) | Order::Clear { .. }, _) => None,
         };
-        match state {
-            Some(state) if !self.overflow.is_empty() => self.keep_beside(state, order),
+        match state_topic {
+            Some(state_topic) if !self.overflow.is_empty() => self.keep_beside(state_topic, order),
             _ => {
+                // A full queue returns the order with its error.
                 let order = self.orders.try_send(order).err()?.into_inner();
-                match state {
-                    Some(state) => self.keep_beside(state, order),
+                match state_topic {
+                    Some(state_topic) => self.keep_beside(state_topic, order),
                     None => Some(order),
                 }
             }
         }
     }
 
-    /// Keeps the newest order of a topic beside the full queue. Returns the older one.
+    /// Keeps an order beside the full queue. Returns the older order of its topic, if there is one.
+    /// Ignores an order that only repeats the older one.
     fn keep_beside(&mut self, topic: String, order: Order) -> Option<Order> {
         if self.overflow.get(&topic).is_some_and(|older| order.repeats(older)) {
             return None;
@@ -73,6 +75,7 @@ impl ChannelQueue {
         self.overflow.insert(topic, order)
     }
 
+    /// Moves states from beside the queue into it while the queue has room.
     fn refill(&mut self) {
         while let (false, Ok(slot)) = (self.overflow.is_empty(), self.orders.try_reserve()) {
             if let Some((_, order)) = self.overflow.pop_first() {
@@ -81,6 +84,7 @@ impl ChannelQueue {
         }
     }
 
+    /// Returns the number of orders in the queue and beside it.
     fn waiting(&self) -> usize {
         self.orders.max_capacity() - self.orders.capacity() + self.overflow.len()
     }
@@ -120,24 +124,25 @@ impl Channels {
         before: Vec<DeliveredEvent>,
         known: Vec<DeliveredEvent>,
     ) -> Vec<Kind> {
-        let first = before.len();
+        let first_known = before.len();
         let deliveries: Vec<_> = before.into_iter().chain(known).collect();
         let accepted =
             deliveries.iter().enumerate().filter(|(_, delivered)| delivered.mqtt_at.is_some());
-        let accepted: HashMap<_, _> =
-            accepted.filter_map(|(n, delivered)| Some((delivered.event.state()?, n))).collect();
+        let last_accepted: HashMap<_, _> = accepted
+            .filter_map(|(index, delivered)| Some((delivered.event.state()?, index)))
+            .collect();
         let has_mqtt = self.queues.iter().any(|queue| queue.channel == Channel::Mqtt);
         let (mut outdated, mut orders) = (Vec::new(), Vec::new());
-        for (n, delivered) in deliveries.into_iter().enumerate() {
-            let newest = delivered.event.state().and_then(|state| accepted.get(&state));
-            let is_newer = newest.is_none_or(|newest| n > *newest);
+        for (index, delivered) in deliveries.into_iter().enumerate() {
+            let accepted = delivered.event.state().and_then(|state| last_accepted.get(&state));
+            let is_newer = accepted.is_none_or(|accepted| index > *accepted);
             if has_mqtt && !is_newer && delivered.mqtt_at.is_none() {
                 outdated.push(delivered.event.kind);
             }
             let event = delivered.event.clone();
             let pending = self.await_channels(delivered, |channel| match channel {
                 Channel::Mqtt => is_newer,
-                Channel::Webhook => n >= first,
+                Channel::Webhook => index >= first_known,
             });
             orders.extend(pending.into_iter().map(|channel| (channel, event.clone())));
         }
@@ -145,8 +150,9 @@ impl Channels {
         outdated
     }
 
-    /// Enqueues events, oldest first. Only states wait beside a full queue of MQTT, so it gets the
-    /// others before them, and the newest of those if it has no room for all.
+    /// Enqueues events, oldest first. States can wait beside the queue of MQTT, and other events
+    /// cannot: so this queue gets the other events first. If it lacks room, it gets the newest
+    /// ones.
     fn push_resumed(&mut self, mut orders: Vec<(Channel, Event)>) {
         let has_state = |event: &Event| event.kind.changes_state();
         orders.sort_by_key(|(channel, event)| *channel == Channel::Mqtt && has_state(event));
@@ -202,6 +208,7 @@ impl Channels {
             kind,
             fence: fence.to_owned(),
         };
+        // One kind of event stands for each topic.
         let states: [_; TOPICS_PER_DRIVER] = [clear(Kind::Silent, ""), clear(Kind::Fast, "")];
         let fence_topics = |fence: &String| -> [_; TOPICS_PER_FENCE] {
             [Kind::Left, Kind::Slow].map(|kind| clear(kind, fence))
@@ -215,6 +222,7 @@ impl Channels {
         for delivered in states {
             let event = delivered.event.clone();
             if delivered.mqtt_at.is_none() {
+                // Remember the event, so that its acceptance is recorded.
                 let unrecorded = Undelivered { delivery: delivered, pending: Vec::new() };
                 self.undelivered.entry(event.id()).or_insert(unrecorded);
             }
@@ -222,6 +230,7 @@ impl Channels {
         }
     }
 
+    /// Forgets the events of erased drivers.
     pub(super) fn forget(&mut self, is_erased: impl Fn(&str) -> bool) {
         self.unrecorded.retain(|delivered| !is_erased(&delivered.event.driver_id));
         self.undelivered.retain(|_, undelivered| !is_erased(&undelivered.delivery.event.driver_id));
@@ -261,10 +270,11 @@ impl Channels {
         }
     }
 
-    /// Has the rows of events that still wait, and became known before this time, written again:
-    /// `recent_events`, from which the next process resumes them, keeps a row for two days. Leaves
-    /// out states that wait for MQTT alone, because `event_states` keeps the newest, and events
-    /// whose fix is older than `kept_since`: their rows in `events` have expired.
+    /// Has the rows of waiting events written again if the events became known before
+    /// `known_before`. The next process resumes them from `recent_events`, which keeps a row for
+    /// two days. Leaves out states that wait for MQTT alone, because `event_states` keeps the
+    /// newest. Also leaves out events whose fix is older than `kept_since`, because their rows in
+    /// `events` have expired. Times are in milliseconds since 1970.
     pub(super) fn renew_waiting(&mut self, known_before: i64, kept_since: i64) {
         let is_renewed = |undelivered: &&Undelivered| {
             let Undelivered { delivery: DeliveredEvent { event, .. }, pending } = undelivered;
@@ -277,6 +287,7 @@ impl Channels {
         self.unrecorded.extend(renewed.map(|undelivered| undelivered.delivery.clone()));
     }
 
+    /// Enqueues an order for a channel. Does nothing if the channel is not configured.
     fn push(&mut self, channel: Channel, order: Order) {
         let Some(queue) = self.queues.iter_mut().find(|queue| queue.channel == channel) else {
             return;
@@ -298,7 +309,9 @@ impl Channels {
             warn!(
                 to = name,
                 id = event.id(),
-                "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest state of each topic; this process does not deliver the others, which are in the table"
+                "{QUEUE_MAX} events wait for this channel: of further events, MQTT gets the newest \
+                 state of each topic; this process does not deliver the others, which are in the \
+                 table"
             );
         }
         dropped.inc();
@@ -456,7 +469,7 @@ mod tests {
         assert_eq!(channels.unrecorded, [delivered(Kind::Jump, 1)]);
     }
 
-    /// A later process would replace the state by an older one.
+    /// Without the record, a later process would replace the state by an older one.
     #[test]
     fn acceptance_of_a_state_that_is_published_again_is_recorded() {
         let (orders, _queue) = mpsc::channel(9);
@@ -481,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn event_that_still_waits_is_not_counted_as_dropped_when_states_are_republished() {
+    fn waiting_event_is_not_counted_as_dropped_when_states_are_republished() {
         let (orders, mut queue) = mpsc::channel(1);
         let queues = vec![ChannelQueue::new(Channel::Mqtt, "fleet/events", orders)];
         let mut channels = Channels::new(queues, Arc::new(Status::new()));

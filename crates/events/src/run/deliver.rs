@@ -45,7 +45,7 @@ pub(super) enum Order {
     Publish(Event),
     /// Publishes again a state that the broker may have lost.
     Republish(Event),
-    /// Clears the retained message of this driver at the topic of these events.
+    /// Clears the driver's retained message at the topic for events of this kind and fence.
     Clear {
         driver_id: String,
         kind: Kind,
@@ -61,6 +61,7 @@ impl Order {
         }
     }
 
+    /// Returns the rule that counts as failing if the channel refuses the order.
     pub(super) fn rule(&self) -> Rule {
         match self {
             Self::Publish(event) | Self::Republish(event) => (event.kind, event.fence.clone()),
@@ -76,9 +77,9 @@ impl Order {
         }
     }
 
-    /// Returns whether the waiting order `older` is needless after this one, which sets the
-    /// retained message of the same topic. An order that clears a topic stays: the newer one may be
-    /// dropped.
+    /// Returns whether this order makes the waiting order `older` needless, because both set the
+    /// retained message of one topic. An event never replaces an order that clears the topic: if
+    /// the event were dropped, the topic would not be cleared.
     pub(super) fn supersedes(&self, older: &Self) -> bool {
         let state = |order: &Self| match order {
             Self::Publish(event) | Self::Republish(event) => event.kind.state(&event.fence),
@@ -129,6 +130,7 @@ impl QueueEnds {
         self.erased.borrow().contains_bytes(event.driver_id.as_bytes())
     }
 
+    /// Answers an order to publish an event for the first time.
     pub(super) async fn answer(&self, channel: Channel, id: String, is_accepted: bool) {
         self.send(Answer { channel, id, is_accepted, is_repeated: false }).await;
     }
@@ -184,8 +186,8 @@ fn level(name: &str) -> String {
 pub(super) fn payload(event: &Event) -> Vec<u8> {
     let Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at: _ } = event;
     let mut payload = json!({
-        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "seq": seq, "lat": lat,
-        "lng": lng, "speed": speed,
+        "id": event.id(), "driver_id": driver_id, "event": kind.name(), "ts": ts, "seq": seq,
+        "lat": lat, "lng": lng, "speed": speed,
     });
     if !fence.is_empty() {
         payload["fence"] = json!(fence);
@@ -194,8 +196,8 @@ pub(super) fn payload(event: &Event) -> Vec<u8> {
 }
 
 /// Logs the first failure of an outage and its end, and delays the attempts to connect. An outage
-/// ends when no event that failed waits any more: `/readyz` and the log must not alternate while
-/// the channel accepts some events and refuses others.
+/// ends when no event that failed waits any more, because `/readyz` and the log must not alternate
+/// while the channel accepts some events and refuses others.
 pub(super) struct Outage {
     channel: Channel,
     status: Arc<Status>,
@@ -244,13 +246,14 @@ impl Outage {
                 to,
                 id,
                 why,
-                "the channel drops events: this process does not deliver them, but they are in the table"
+                "the channel drops events: this process does not deliver them, but they are in the \
+                 table"
             );
         }
     }
 
-    /// The channel is connected, or has accepted an event. `has_failed`: an event that failed
-    /// before still waits.
+    /// Records that the channel is connected, or has accepted an event. `has_failed`: an event that
+    /// failed before still waits, so the outage continues.
     pub(super) fn succeed(&mut self, has_failed: bool) {
         self.retry_after = RETRY_PAUSE_MIN;
         if has_failed {
@@ -269,6 +272,7 @@ impl Outage {
         }
     }
 
+    /// Ends the outage.
     fn reset(&mut self) {
         self.is_reported = false;
         self.log.reset();

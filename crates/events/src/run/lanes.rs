@@ -1,5 +1,5 @@
 //! Deliveries that wait for a channel, in one lane for each driver: a failed delivery delays only
-//! its own driver's later ones.
+//! the later deliveries of its driver.
 //!
 //! Guarantee: a driver's deliveries leave in the order in which they arrived. The time of a call is
 //! logarithmic in the number of drivers, and at most linear in the number of deliveries of its
@@ -16,7 +16,7 @@ pub(super) const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 pub(super) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of deliveries that wait in the lanes of a channel.
 pub(super) const WAITING_MAX: usize = 10_000;
-/// One of this many deliveries may be a suspect (doubtful or failed) one while sound ones are due.
+/// While sound deliveries are due, one of this many deliveries may be doubtful or failed.
 const TURNS: u8 = 8;
 
 /// Kind and fence of an event. A receiver may refuse all events of one rule.
@@ -25,11 +25,11 @@ pub(super) type Rule = (Kind, String);
 /// Whether a delivery is expected to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prospect {
-    /// Neither it nor the last delivery of its rule has failed.
+    /// Neither the delivery nor the last one of its rule has failed.
     Sound,
-    /// It has not failed, but the last delivery of its rule failed.
+    /// The delivery has not failed, but the last one of its rule has.
     Doubtful,
-    /// It failed before.
+    /// The delivery has failed before.
     Failed,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct Waiting<T> {
     pub(super) item: T,
     pub(super) driver_id: String,
     rule: Rule,
-    /// Prospect with which [`Lanes::take`] returned it.
+    /// Prospect with which [`Lanes::take`] returned the delivery.
     pub(super) prospect: Prospect,
-    /// Time of its first attempt; `None` before it.
+    /// Time of the first attempt; `None` if there was none.
     pub(super) tried_since: Option<Instant>,
     /// Pause after the next failure.
     pause: Duration,
     pub(super) has_failed: bool,
-    /// It is never dropped, and does not count towards [`WAITING_MAX`].
+    /// The delivery is never dropped, and does not count towards [`WAITING_MAX`].
     is_kept: bool,
 }
 
@@ -59,7 +59,8 @@ struct Lane<T> {
     waiting: VecDeque<Waiting<T>>,
     /// Number of waiting deliveries that may be dropped.
     droppable: usize,
-    /// Where the lane is scheduled; `None` while its first delivery is in flight.
+    /// Prospect and time for which the lane is scheduled; `None` while its first delivery is in
+    /// flight.
     due: Option<(Prospect, DueAt)>,
 }
 
@@ -75,10 +76,10 @@ struct Limit {
 }
 
 impl Limit {
-    /// Returns the limit that follows `before`. Deliveries that were in flight when a limit began
-    /// fail during it, and belong to the same limit. Their pauses end a little later, so the limit
-    /// lasts one second longer than the receiver asks for: all of them are then tried again in
-    /// their order.
+    /// Returns the limit that follows `before`. `time`: pause that the receiver asks for. A failure
+    /// while a limit lasts belongs to this limit, because the delivery may have been in flight when
+    /// the limit began. The pauses of such deliveries end a little later. So the limit lasts one
+    /// second longer than the receiver asks for, and all of them are then tried again in order.
     fn next(before: Option<Self>, now: Instant, time: Duration) -> Self {
         match before {
             None => Self {
@@ -141,6 +142,7 @@ impl<T> Lanes<T> {
     /// Maximum number of rules that are remembered as failing.
     const FAILING_MAX: usize = 10_000;
 
+    /// Returns the number of waiting deliveries that may be dropped.
     pub(super) fn len(&self) -> usize {
         self.count
     }
@@ -150,7 +152,7 @@ impl<T> Lanes<T> {
         self.failed > 0
     }
 
-    /// Returns whether [`WAITING_MAX`] wait.
+    /// Returns whether [`WAITING_MAX`] deliveries wait.
     pub(super) fn is_full(&self) -> bool {
         self.count >= WAITING_MAX
     }
@@ -176,9 +178,9 @@ impl<T> Lanes<T> {
         waiting.map(|waiting| &waiting.item)
     }
 
-    /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one: one that waits
-    /// behind a failure; or the new one, if it would wait behind a failure itself, or if no other
-    /// one does.
+    /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one of them: the new
+    /// delivery if it would wait behind a failure, or if no other one does; otherwise one that
+    /// waits behind a failure.
     pub(super) fn push(
         &mut self,
         driver_id: String,
@@ -233,9 +235,9 @@ impl<T> Lanes<T> {
 
     /// Removes the waiting deliveries of the driver for which `is_older` returns true. If it
     /// removes any, the new delivery waits behind all others of the driver, and inherits the
-    /// failures of the oldest one: otherwise a receiver that refuses both would get more attempts.
-    /// `is_kept`: the new delivery is never dropped. Returns the removed deliveries; if there is
-    /// none, returns `item` as an error.
+    /// failures of the oldest removed one. Otherwise a receiver that refuses both would get more
+    /// attempts. `is_kept`: the new delivery is never dropped. Returns the removed deliveries; if
+    /// there is none, returns `item` as an error.
     pub(super) fn replace(
         &mut self,
         (driver_id, rule): (&str, Rule),
@@ -259,13 +261,14 @@ impl<T> Lanes<T> {
         }
         (waiting.rule, waiting.is_kept) = (rule, is_kept);
         lane.waiting.push_back(waiting);
-        let has_failed = lane.waiting.front().is_some_and(|first| first.has_failed);
-        for left in older {
-            self.forget(&left);
-            removed.push(left.item);
+        let has_next_failed = lane.waiting.front().is_some_and(|first| first.has_failed);
+        for waiting in older {
+            self.forget(&waiting);
+            removed.push(waiting.item);
         }
+        // The lane's next delivery is another one now. Keep the pause if it has failed.
         if is_first_older && let Some((at, _)) = self.unschedule(driver_id) {
-            self.schedule(driver_id, if has_failed { at } else { now });
+            self.schedule(driver_id, if has_next_failed { at } else { now });
         } else {
             self.note_evictable(driver_id);
         }
@@ -314,7 +317,7 @@ impl<T> Lanes<T> {
                 let resumes_at = limit.as_ref().map(|limit| limit.resumes_at);
                 let later = resumes_at.filter(|resumes_at| *resumes_at > now);
                 if later.is_some() || prospect == Prospect::Sound {
-                    // Its rule began to fail, or to be limited, while it waited.
+                    // The rule began to fail, or to be limited, while the delivery waited.
                     self.schedule(&driver_id, later.unwrap_or(at));
                     continue;
                 }
@@ -355,16 +358,16 @@ impl<T> Lanes<T> {
         Some(self.failing.entry(rule.clone()).or_default())
     }
 
-    /// Delays the deliveries of a rule whose rate the receiver limits: for this time, or for a
-    /// pause that doubles until one of them is accepted, if that is longer. Returns when the failed
+    /// Delays the deliveries of a rule whose rate the receiver limits: for `time`, or, if that is
+    /// longer, for a pause that doubles until one of them is accepted. Returns when the failed
     /// delivery may be tried again: before the others of its rule, or after them if none was
-    /// accepted since the previous limit. The limit may then be one of its driver alone.
+    /// accepted since the previous limit, because the limit may then concern its driver alone.
     pub(super) fn limit(&mut self, failed: &Waiting<T>, now: Instant, time: Duration) -> Instant {
         let Some(limit) = self.mark_failing(&failed.rule) else { return now + time };
         let next = Limit::next(limit.take(), now, time);
         let limit = limit.insert(next);
-        let behind = if limit.is_repeated { RETRY_PAUSE_MIN } else { Duration::ZERO };
-        limit.resumes_at + behind
+        let extra = if limit.is_repeated { RETRY_PAUSE_MIN } else { Duration::ZERO };
+        limit.resumes_at + extra
     }
 
     /// Puts a failed delivery back in front of its driver's later ones. It is due after its pause,
@@ -402,10 +405,11 @@ impl<T> Lanes<T> {
     fn evict(&mut self) -> Option<Waiting<T>> {
         let driver_id = self.evictable.last_key_value()?.1.clone();
         let waiting = &mut self.lanes.get_mut(&driver_id)?.waiting;
-        let place = waiting.iter().rposition(|waiting| !waiting.is_kept)?;
-        let evicted = waiting.remove(place)?;
+        let index = waiting.iter().rposition(|waiting| !waiting.is_kept)?;
+        let evicted = waiting.remove(index)?;
         self.forget(&evicted);
-        if place == 0 {
+        if index == 0 {
+            // The prospect of the lane's next delivery may be another one.
             let (at, _) = self.unschedule(&driver_id)?;
             self.schedule(&driver_id, at);
         } else {
@@ -414,12 +418,12 @@ impl<T> Lanes<T> {
         Some(evicted)
     }
 
-    /// Counts a delivery that does not wait any more.
-    fn forget(&mut self, left: &Waiting<T>) {
-        self.failed -= usize::from(left.has_failed);
-        if !left.is_kept {
+    /// Subtracts a delivery that does not wait any more from the counts.
+    fn forget(&mut self, removed: &Waiting<T>) {
+        self.failed -= usize::from(removed.has_failed);
+        if !removed.is_kept {
             self.count -= 1;
-            if let Some(lane) = self.lanes.get_mut(&left.driver_id) {
+            if let Some(lane) = self.lanes.get_mut(&removed.driver_id) {
                 lane.droppable -= 1;
             }
         }
@@ -668,8 +672,8 @@ mod tests {
         );
     }
 
-    /// An eviction that looked at lanes without such a delivery would take longer the more of them
-    /// wait.
+    /// The time of an eviction must not grow with the number of lanes that have no delivery to
+    /// drop.
     #[test]
     fn evictable_lanes_are_those_with_a_delivery_that_may_be_dropped() {
         let (mut now, mut lanes, mut random) = (Instant::now(), Lanes::default(), 1_u64);

@@ -3,7 +3,7 @@
 //!
 //! Guarantee: each of them that was written within two days is resumed, or counted as dropped and
 //! logged. Exceptions: the count fails, which is logged; for MQTT, the event became known before
-//! the broker accepted its first one, perhaps because `events.topic` was not set then.
+//! the broker accepted a first event, perhaps because `events.topic` was not set then.
 
 use std::collections::BTreeMap;
 
@@ -46,6 +46,7 @@ impl Leftovers {
             let known = (since, known_at);
             leftovers.unpublished = store.unpublished_without_state_in(known).await?;
             leftovers.mqtt = counted(Channel::Mqtt, store.unpublished_in(known).await);
+            // The count includes the events that are published after all.
             for delivered in &leftovers.unpublished {
                 if let Some(events) = leftovers.mqtt.get_mut(delivered.event.kind.name()) {
                     *events = events.saturating_sub(1);
@@ -82,7 +83,8 @@ impl Leftovers {
                 events,
                 kinds = listed(kinds),
                 why,
-                "this start leaves out events that the channel never accepted: they are only in the table"
+                "this start leaves out events that the channel never accepted: they are only in \
+                 the table"
             );
             status.dropped.with_label_values(&[to]).inc_by(events);
         }
@@ -95,7 +97,8 @@ fn counted(channel: Channel, count: Result<Kinds, Error>) -> Kinds {
         warn!(
             to = channel.name(),
             why = error_chain(&error),
-            "this start could not count the events that it leaves out: milepost_events_dropped_total lacks them"
+            "this start could not count the events that it leaves out: \
+             milepost_events_dropped_total lacks them"
         );
         Kinds::new()
     })
@@ -125,7 +128,8 @@ mod tests {
             let mut stream = listener.accept().await.unwrap().0;
             assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             // No row; one column t of the type Int64.
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n\x01\x01t\x05Int64";
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\
+                           Connection: close\r\n\r\n\x01\x01t\x05Int64";
             stream.write_all(answer).await.unwrap();
         });
         let config = Config::parse(&format!("clickhouse.url = '{url}'")).unwrap();
@@ -137,7 +141,7 @@ mod tests {
 
     /// The count may need more memory than the server allows.
     #[tokio::test]
-    async fn count_that_fails_prevents_no_start() {
+    async fn failed_count_does_not_prevent_the_start() {
         let config = Config::parse("clickhouse.url = 'http://127.0.0.1:1'").unwrap();
         let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
         let leftovers = Leftovers::read(&EventStore(&clickhouse), 0, (false, true)).await;

@@ -9,8 +9,8 @@
 //! fixes give the same events with the same ids. So a channel may receive an event twice, but the
 //! table has it once. All state is in ClickHouse.
 //!
-//! Runs as a process of its own, because it must never delay the consumer. The map cannot derive
-//! events either: it sees only each driver's newest fix.
+//! Runs as a process of its own, because it must never delay the consumer, and because the map sees
+//! only each driver's newest fix.
 
 mod channels;
 mod deliver;
@@ -68,8 +68,8 @@ const LAG_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of topics of erased drivers that are cleared at once. For a new process, every
 /// erased driver is new.
 const CLEARED_MAX: usize = 100_000;
-/// Interval between log lines about clock steps: replicas with different clocks may answer in turn;
-/// also between those about inserts with too many fixes.
+/// Interval between log lines about clock steps, which are frequent if replicas with different
+/// clocks answer in turn. Also the interval between log lines about inserts with too many fixes.
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 const WRITE_FAILED: &str = "writing events failed";
 /// The name of the polling task in `/readyz`.
@@ -138,8 +138,8 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         ready = tables::until_ready(&clickhouse, report_waiting) => ready?,
         () = signals.next() => return Ok(Outcome::Clean),
     }
-    // Beat independently of the polls: one that waits for a slow ClickHouse must not make `/livez`
-    // fail.
+    // Beat independently of the polls: a poll that waits for a slow ClickHouse must not make
+    // `/livez` fail.
     let beats = async {
         loop {
             status.health.beat(PART, std::time::Instant::now());
@@ -172,7 +172,8 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         () = events.poll_forever(&mut answers) => {}
         () = beats => {}
         () = signals.next() => info!(
-            "stopping: the next process delivers the events that wait, but posts none older than a quarter of an hour"
+            "stopping: the next process delivers the events that wait, but posts none older than a \
+             quarter of an hour"
         ),
         Some(ended) = tasks.join_next() => bail!("a task ended unexpectedly: {:?}", ended.err()),
     }
@@ -299,12 +300,12 @@ impl Events {
         let channels = (self.config.events.topic.is_some(), self.config.webhook.is_some());
         let mut leftovers =
             Leftovers::read(&EventStore(&self.clickhouse), now - REPLAY_MS, channels).await?;
-        // The channels must know the erased drivers before they get the first event: a crash may
-        // have come before the rows of a driver were removed.
+        // The channels must know the erased drivers before they get the first event, because a
+        // crash may have come before the rows of a driver were removed.
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));
-        // The others are among the known ones.
+        // Later events are in `known` already.
         before.retain(|delivered| delivered.event.known_at <= now - REPLAY_MS);
         before.append(&mut leftovers.unpublished);
         before.sort_by_key(|delivered| delivered.event.known_at);
@@ -321,7 +322,8 @@ impl Events {
         let began = Instant::now();
         self.reread().await?;
         if !self.unwritten.is_empty() {
-            self.write(answers).await?; // on an error nothing more is read, so `unwritten` stays bounded
+            // On an error nothing more is read, so `unwritten` stays bounded.
+            self.write(answers).await?;
         }
         if std::mem::take(&mut self.had_outage) {
             self.reader.lost_clickhouse();
@@ -370,20 +372,23 @@ impl Events {
         if step_ms != 0 && self.clock_log.allow(now) {
             warn!(
                 step_ms,
-                "ClickHouse's clock was set, or its replicas' clocks differ: no silence is reported until events.silent_for, or a fence's silent_for_s, has passed"
+                "ClickHouse's clock was set, or its replicas' clocks differ: no silence is \
+                 reported until events.silent_for, or a fence's silent_for_s, has passed"
             );
         }
         if self.reader.is_crowded() && self.crowded_log.allow(now) {
             warn!(
-                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events, and their drivers may be reported silent. If batch.rows_max is above that, lower it"
+                "{FIXES_MAX} fixes or more have one insert time: further ones cause no events, and \
+                 their drivers may be reported silent. If batch.rows_max is above that, lower it"
             );
         }
         if self.watch.untracked_fixes > 0 && self.drivers_log.allow(now) {
             warn!(
                 drivers = self.watch.drivers(),
-                "as many drivers as this process can watch: fixes of further drivers cause no events and do not count in \
-                 milepost_positions_missing. The usual cause is ids that change with each trip, or that come from the \
-                 wrong field: mend them, and restart this process, which then watches the drivers of the last day"
+                "as many drivers as this process can watch: fixes of further drivers cause no \
+                 events and do not count in milepost_positions_missing. The usual cause is ids \
+                 that change with each trip, or that come from the wrong field: mend them, and \
+                 restart this process, which then watches the drivers of the last day"
             );
         }
     }
@@ -414,10 +419,10 @@ impl Events {
                 .for_each(|delivered| self.channels.enqueue(delivered));
         }
         if self.renewed_at.is_none_or(|at| at.elapsed() >= RENEW_EVERY) {
-            let ms = i64::try_from(RENEW_EVERY.as_millis()).unwrap_or(i64::MAX);
+            let renew_ms = i64::try_from(RENEW_EVERY.as_millis()).unwrap_or(i64::MAX);
             let kept_ms = i64::from(self.config.clickhouse.retention.rollups_days) * DAY_MS;
             let now = milepost_observe::now_ms();
-            self.channels.renew_waiting(now.saturating_sub(ms), now.saturating_sub(kept_ms));
+            self.channels.renew_waiting(now.saturating_sub(renew_ms), now.saturating_sub(kept_ms));
             self.renewed_at = Some(Instant::now());
         }
         if !self.channels.unrecorded.is_empty() {
@@ -434,7 +439,8 @@ impl Events {
     /// Remembers the event's id for as long as a poll may read its fix again.
     fn remember(&mut self, event: &Event) {
         let oldest = event.known_at - 2 * REPLAY_MS;
-        // After the clock was set back by years, no event becomes older than another.
+        // For a long time after the clock was set back, no event counts as too old: `KNOWN_MAX`
+        // then bounds their number.
         while let Some((known_at, _)) = self.known_order.front()
             && (*known_at < oldest || self.known_order.len() >= KNOWN_MAX)
         {
@@ -464,7 +470,7 @@ impl Events {
             self.channels.clear(&driver_id, &fences);
         }
         let before = self.erased.send_replace(Arc::clone(&erased));
-        // The first connection to the broker clears the topics of all.
+        // After the first connection to the broker, `republish` clears the topics of all of them.
         if self.read_at.replace(Instant::now()).is_some() {
             self.clear_unwatched(&erased, &before);
         }
@@ -487,7 +493,8 @@ impl Events {
         if uncleared > 0 {
             warn!(
                 drivers = uncleared,
-                "too many erased drivers to clear all their topics: remove their retained messages from the broker"
+                "too many erased drivers to clear all their topics: remove their retained messages \
+                 from the broker"
             );
         }
     }
@@ -495,7 +502,7 @@ impl Events {
     /// Reads the fences, and adds the limits of the configuration. Logs each invalid fence once.
     async fn rules(&mut self) -> Result<Rules> {
         let ms = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let (mut areas, mut bad) = (Vec::new(), BTreeSet::new());
+        let (mut areas, mut invalid) = (Vec::new(), BTreeSet::new());
         for fence in FenceStore(&self.clickhouse).fences().await? {
             let StoredFence { name, from, until, shape, rules } = fence;
             let limits = Limits::new(rules);
@@ -519,9 +526,9 @@ impl Events {
                 let shortened: String = name.chars().take(100).collect();
                 warn!(fence = shortened, why, "a fence causes no events");
             }
-            bad.insert(name);
+            invalid.insert(name);
         }
-        self.invalid_fences = bad;
+        self.invalid_fences = invalid;
         let events = &self.config.events;
         Ok(Rules {
             areas,

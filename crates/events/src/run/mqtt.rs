@@ -1,4 +1,4 @@
-//! MQTT: publishes events one after the other, states as retained messages.
+//! Publishes events over MQTT, one after the other, and states as retained messages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,17 +31,17 @@ const REFUSED_FOR_EVER: [u8; 3] = [0x90, 0x95, 0x99];
 /// implementation specific error, quota exceeded.
 const LIMITS: [u8; 3] = [0x80, 0x83, QUOTA_EXCEEDED];
 const QUOTA_EXCEEDED: u8 = 0x97;
-/// For this long after a pause of all messages, the broker still counts as limiting the rate. This
-/// is longer than a pause, so that it counts as limiting the rate between two pauses, too.
+/// Time after a pause of all messages for which the broker still counts as limiting the rate.
+/// Longer than a pause, so that the broker also counts as limiting the rate between two pauses.
 const LIMIT_LASTS: Duration = Duration::from_secs(60);
 
 /// Publishes orders until their sender is dropped, those of one driver in sequence. Stays connected
 /// between them, and counts in `ends` how often the broker may have lost its retained messages.
 ///
-/// If the broker does not accept an order, only the later ones of the same driver wait. If too many
-/// wait, further ones take the place of those that the broker refused. If it limits the rate, or
-/// those that wait were not tried yet, further ones stay in the queue of the main task, which keeps
-/// the newest state of each topic.
+/// If the broker does not accept an order, only the later orders of the same driver wait. If too
+/// many orders wait, further ones take the place of those that wait behind a refusal. While the
+/// broker limits the rate, or some waiting orders were not tried yet, further ones stay in the
+/// queue of the main task, which keeps the newest state of each topic.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
@@ -84,8 +84,8 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status
         let next = prospects.find_map(|prospect| lanes.take(prospect, now));
         let Some(next) = next else {
             let is_sound_due = lanes.is_due(Prospect::Sound, now); // `take` may have changed it
-            let end = |prospect| pauses.end(prospect, is_sound_due);
-            let next_at = |prospect| Some(lanes.next_at(prospect)?.max(end(prospect)));
+            let pause_end = |prospect| pauses.end(prospect, is_sound_due);
+            let next_at = |prospect| Some(lanes.next_at(prospect)?.max(pause_end(prospect)));
             let next_at = lanes.preferred().into_iter().filter_map(next_at).min();
             let wake_at = next_at.unwrap_or(now);
             let can_pull = backlog.can_pull(&pauses, now);
@@ -98,7 +98,8 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status
                 _ = publisher.idle() => {
                     connected = None;
                     presence.handle_disconnect(false, Instant::now());
-                    sleep(RETRY_PAUSE_MIN).await; // another client with the same id may have connected
+                    // Another client with the same id may have connected.
+                    sleep(RETRY_PAUSE_MIN).await;
                 }
             }
             continue;
@@ -137,11 +138,12 @@ pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status
                 if may_be_cause {
                     pauses.suspect_message(now);
                     effect = format!(
-                        "; events that failed before wait for {HANG_UP_PAUSE:?}, and while others can be published, so do \
-                         events whose kind and fence failed last"
+                        "; events that failed before wait for {HANG_UP_PAUSE:?}, and while others \
+                         can be published, so do events whose kind and fence failed last"
                     );
                 }
-                // The message is rarely the cause. If it fails again, it may be.
+                // The message is rarely the cause, so mark its rule as failing only if it failed
+                // before.
                 if next.has_failed {
                     lanes.retry(next, now, now);
                 } else {
@@ -167,7 +169,7 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// Returns whether to take a further order from the queue: no sound one is due, and there is
+    /// Returns whether to take a further order from the queue: no sound order is due, and there is
     /// room. In full lanes, an order that the broker refused makes room, unless the broker limits
     /// the rate of all messages.
     fn can_pull(&self, pauses: &Pauses, now: Instant) -> bool {
@@ -197,6 +199,7 @@ impl Backlog {
         let is_refused = self.lanes.is_failing(&driver_id);
         let is_clear = matches!(order, Order::Clear { .. });
         let is_older = |older: &Order, newer: &Order| {
+            // No event is lost: the driver is erased, or `older` only repeats a state.
             let is_lossless = is_clear || !matches!(older, Order::Publish(_));
             (is_refused || is_lossless) && newer.supersedes(older)
         };
@@ -234,12 +237,17 @@ struct Pauses {
     /// other than [`LIMITS`] ends this early. Without one, it ends [`LIMIT_LASTS`] after the pause.
     limited_until: Instant,
     /// End of the pause after a message that was not sound ended the connection.
-    suspects_at: Instant,
+    suspects_resume_at: Instant,
 }
 
 impl Pauses {
     fn new(now: Instant) -> Self {
-        Self { resumes_at: now, pause: RETRY_PAUSE_MIN, limited_until: now, suspects_at: now }
+        Self {
+            resumes_at: now,
+            pause: RETRY_PAUSE_MIN,
+            limited_until: now,
+            suspects_resume_at: now,
+        }
     }
 
     /// Returns the time until which messages of this prospect wait. A doubtful message may be
@@ -249,7 +257,7 @@ impl Pauses {
         match prospect {
             Prospect::Sound => self.resumes_at,
             Prospect::Doubtful if !is_sound_due => self.resumes_at,
-            Prospect::Doubtful | Prospect::Failed => self.resumes_at.max(self.suspects_at),
+            Prospect::Doubtful | Prospect::Failed => self.resumes_at.max(self.suspects_resume_at),
         }
     }
 
@@ -278,7 +286,7 @@ impl Pauses {
 
     /// Records that the connection ended at a message that may be the cause.
     fn suspect_message(&mut self, now: Instant) {
-        self.suspects_at = now + HANG_UP_PAUSE;
+        self.suspects_resume_at = now + HANG_UP_PAUSE;
     }
 }
 
@@ -332,7 +340,8 @@ impl Presence {
 /// How an attempt to publish ended.
 enum Published {
     Done,
-    /// The driver is erased, or the broker would refuse the same message again, for this reason.
+    /// The driver is erased, and `why` is `None`; or the broker would refuse the same message
+    /// again.
     Dropped {
         is_connected: bool,
         why: Option<String>,
@@ -598,7 +607,8 @@ mod tests {
     async fn pause_after_an_event_ended_the_connection_is_reported() {
         let broker = Broker::start(|_, _| None).await;
         broker.send("a", Kind::Silent).await;
-        let pause = "; events that failed before wait for 5s, and while others can be published, so do events whose kind and fence failed last";
+        let pause = "; events that failed before wait for 5s, and while others can be published, \
+                     so do events whose kind and fence failed last";
         let is_reported = async {
             while !broker.status.health.unready().iter().any(|line| line.ends_with(pause)) {
                 sleep(Duration::from_millis(20)).await;

@@ -16,8 +16,8 @@ pub(super) enum ConnectError {
 }
 
 /// Connects as `CLIENT_ID-events`, with a session that lasts for `mqtt.session_expiry`. The second
-/// value is true if the broker resumed that session: the broker then still has its retained
-/// messages.
+/// value is true if the broker resumed that session: the broker then probably has its retained
+/// messages, too.
 pub(super) async fn connect(mqtt: &Mqtt, node: &Address) -> Result<(Client, bool), ConnectError> {
     let login = client::login(mqtt).map_err(ConnectError::Password)?;
     let target = BrokerTarget { mqtt, node, login: login.as_ref() };

@@ -53,14 +53,16 @@ impl Status {
                 &registry,
                 Gauge::new(
                     "milepost_events_behind_seconds",
-                    "Duration of the last poll for new fixes, plus the lag of the replica that answered it",
+                    "Duration of the last poll for new fixes, plus the lag of the replica that \
+                     answered it",
                 ),
             ),
             missing: registered(
                 &registry,
                 IntGauge::new(
                     "milepost_positions_missing",
-                    "Numbers between the first and the highest seq of each driver that were never received; late fixes reduce it",
+                    "Numbers between the first and the highest seq of each driver that were never \
+                     received; late fixes reduce it",
                 ),
             ),
             registry,
@@ -68,6 +70,7 @@ impl Status {
         }
     }
 
+    /// Answers `/metrics`, `/livez` and `/readyz`; 404 for other paths.
     pub(crate) fn respond(&self, path: &str) -> Response<Full<Bytes>> {
         let (status, text) = match path {
             "/metrics" => (StatusCode::OK, text(&self.registry)),

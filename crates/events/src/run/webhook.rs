@@ -24,15 +24,16 @@ use milepost_config::Webhook;
 use milepost_core::error_chain;
 use milepost_tls::Tls;
 
-/// For this long after its first post, an event is retried. Then it is dropped.
+/// Time after its first post for which an event is retried. Then the event is dropped.
 const RETRY_TIME_MAX: Duration = Duration::from_secs(900);
 /// Maximum number of concurrent posts.
 const POSTS_MAX: usize = 8;
-/// Maximum number of these that may be posts of events that are not [`Prospect::Sound`].
+/// Maximum number of concurrent posts of events that are not [`Prospect::Sound`].
 const SUSPECT_POSTS_MAX: usize = 4;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for reading the body of a response. Only a connection whose body was read can be reused.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum length of the body of a response that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// Maximum pause that `Retry-After` causes. Shorter than [`RETRY_TIME_MAX`], which begins with an
 /// event's first post, so that every event is posted again before it is dropped.
@@ -64,6 +65,7 @@ impl Posts {
         self.lanes.push(driver_id, rule, event, now)
     }
 
+    /// Returns whether another event of this prospect may be posted now.
     fn has_slot(&self, prospect: Prospect) -> bool {
         let is_free = self.sound + self.suspect < POSTS_MAX;
         match prospect {
@@ -75,6 +77,7 @@ impl Posts {
         }
     }
 
+    /// Returns the count of posts in flight to which this prospect belongs.
     fn in_flight(&mut self, prospect: Prospect) -> &mut usize {
         match prospect {
             Prospect::Sound => &mut self.sound,
@@ -166,7 +169,9 @@ pub(super) async fn webhook(webhook: Webhook, mut ends: QueueEnds, status: Arc<S
         let next_at = posts.next_at();
         let wake_at = next_at.unwrap_or_else(Instant::now);
         let (post, answer) = tokio::select! {
-            Some(ended) = running.join_next() => ended.expect("a post neither panics nor is cancelled"),
+            Some(ended) = running.join_next() => {
+                ended.expect("a post neither panics nor is cancelled")
+            }
             order = ends.orders.recv() => {
                 match order {
                     None => return,
@@ -221,7 +226,7 @@ enum Failure {
 /// A pause that the webhook asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pause {
-    /// At most [`RETRY_AFTER_MAX`]; 0: a 429 did not state it.
+    /// At most [`RETRY_AFTER_MAX`]; 0 for a 429 without a valid `Retry-After`.
     time: Duration,
     /// The answer was 429.
     is_rate_limit: bool,
@@ -371,8 +376,8 @@ mod tests {
                         };
                         match respond(&id, attempt) {
                             Some(head) => {
-                                let rest = "Content-Length: 0\r\nConnection: close\r\n\r\n";
-                                let answer = format!("HTTP/1.1 {head}\r\n{rest}");
+                                let tail = "Content-Length: 0\r\nConnection: close\r\n\r\n";
+                                let answer = format!("HTTP/1.1 {head}\r\n{tail}");
                                 stream.write_all(answer.as_bytes()).await.unwrap();
                             }
                             None => tokio::time::sleep(Duration::from_secs(60)).await,
@@ -426,6 +431,7 @@ mod tests {
             hook.send(event("hung", "gate", ts)).await;
             hook.send(event(&format!("d{ts}"), "bad", ts)).await;
         }
+        // Wait a second, in which posts fail.
         assert!(!hook.accepts("none", Duration::from_secs(1)).await);
         for n in 0..50 {
             hook.send(event(&format!("e{n}"), "depot", 1)).await;
@@ -463,7 +469,12 @@ mod tests {
     async fn retry_after_of_503_delays_only_its_driver() {
         let mut hook = Hook::start(|id, attempt| {
             let is_first = id.starts_with('a') && attempt == 1;
-            Some(if is_first { "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nRetry-After: Sun, 06 Nov 1994 08:49:39 GMT" } else { "200 x" })
+            Some(if is_first {
+                "503 x\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+                 Retry-After: Sun, 06 Nov 1994 08:49:39 GMT"
+            } else {
+                "200 x"
+            })
         })
         .await;
         hook.send(event("a", "yard", 1)).await;
@@ -577,8 +588,8 @@ mod tests {
                     posts.lanes.succeed(&post, now);
                     continue;
                 }
-                let rest = Duration::from_secs(60 - since.as_secs() % 60);
-                let time = if has_retry_after { rest } else { Duration::ZERO };
+                let until_next_minute = Duration::from_secs(60 - since.as_secs() % 60);
+                let time = if has_retry_after { until_next_minute } else { Duration::ZERO };
                 let pause = Some(Pause { time, is_rate_limit: true });
                 posts.fail(post, pause, now);
             }

@@ -10,7 +10,9 @@ const METRES_PER_DEGREE: f64 = 111_195.0;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Area {
     pub name: String,
+    /// Milliseconds since 1970.
     valid_from: i64,
+    /// Milliseconds since 1970, exclusive.
     valid_until: i64,
     polygons: Vec<Vec<Vec<[f64; 2]>>>,
     /// West, south, east, north.
@@ -26,9 +28,9 @@ impl Area {
         valid_until: i64,
         polygons: Vec<Vec<Vec<[f64; 2]>>>,
     ) -> Self {
-        let none = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
+        let empty = [f64::INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::NEG_INFINITY];
         let bounds = polygons.iter().flatten().flatten().fold(
-            none,
+            empty,
             |[west, south, east, north], [lng, lat]| {
                 [west.min(*lng), south.min(*lat), east.max(*lng), north.max(*lat)]
             },
@@ -63,15 +65,17 @@ impl Area {
         }
         // Use the length of a degree at this latitude for the whole fence: exact enough within the
         // margin.
-        let east = METRES_PER_DEGREE * lat.to_radians().cos();
-        let (far_lat, far_lng) = (margin / METRES_PER_DEGREE, margin / east);
-        let [west, south, east_end, north] = self.bounds;
+        let metres_per_degree_lng = METRES_PER_DEGREE * lat.to_radians().cos();
+        let (margin_lat, margin_lng) = (margin / METRES_PER_DEGREE, margin / metres_per_degree_lng);
+        let [west, south, east, north] = self.bounds;
         let is_in_box = |lng: &f64| {
-            (west - far_lng..=east_end + far_lng).contains(lng)
-                && (south - far_lat..=north + far_lat).contains(&lat)
+            (west - margin_lng..=east + margin_lng).contains(lng)
+                && (south - margin_lat..=north + margin_lat).contains(&lat)
         };
         [lng, lng - 360.0, lng + 360.0].into_iter().filter(is_in_box).any(|lng| {
-            let flat = |[x, y]: [f64; 2]| [(x - lng) * east, (y - lat) * METRES_PER_DEGREE];
+            let flat = |[x, y]: [f64; 2]| {
+                [(x - lng) * metres_per_degree_lng, (y - lat) * METRES_PER_DEGREE]
+            };
             self.polygons.iter().flatten().any(|ring| {
                 let next = ring.iter().cycle().skip(1);
                 ring.iter().zip(next).any(|(a, b)| metres_to_segment(flat(*a), flat(*b)) <= margin)
@@ -83,21 +87,29 @@ impl Area {
     #[must_use]
     pub fn contains(&self, ts: i64, [lng, lat]: [f64; 2]) -> bool {
         let [west, south, east, north] = self.bounds;
+        // The place is inside the outline and outside of the holes if a ray to the east crosses an
+        // odd number of edges of all rings.
+        let is_inside = |rings: &Vec<Vec<[f64; 2]>>| {
+            let crossings: usize = rings.iter().map(|ring| crossings(ring, [lng, lat])).sum();
+            crossings % 2 == 1
+        };
         self.is_valid(ts)
             && (west..=east).contains(&lng)
             && (south..=north).contains(&lat)
-            // The place is inside the outline and outside of the holes if a ray to the east crosses
-            // an odd number of edges of all rings.
-            && self.polygons.iter().any(|rings| rings.iter().map(|ring| crossings(ring, [lng, lat])).sum::<usize>() % 2 == 1)
+            && self.polygons.iter().any(is_inside)
     }
 }
 
 /// Returns the distance from the origin to a segment. Coordinates are in metres.
 fn metres_to_segment([ax, ay]: [f64; 2], [bx, by]: [f64; 2]) -> f64 {
     let (dx, dy) = (bx - ax, by - ay);
-    let length2 = dx * dx + dy * dy;
+    let squared_length = dx * dx + dy * dy;
     // Position of the nearest point of the segment: 0 is its first end, 1 its second.
-    let share = if length2 > 0.0 { (-(ax * dx + ay * dy) / length2).clamp(0.0, 1.0) } else { 0.0 };
+    let share = if squared_length > 0.0 {
+        (-(ax * dx + ay * dy) / squared_length).clamp(0.0, 1.0)
+    } else {
+        0.0
+    };
     (ax + share * dx).hypot(ay + share * dy)
 }
 
@@ -141,11 +153,12 @@ mod tests {
         let ring =
             |west: f64, east: f64| vec![[west, -17.0], [east, -17.0], [east, -16.0], [west, -16.0]];
         let metre = 1.0 / METRES_PER_DEGREE / 16.5_f64.to_radians().cos();
+        // 180 and -180 degrees are the same meridian.
         for (west, east, beyond) in [(179.0, 180.0, -180.0), (-180.0, -179.0, 180.0)] {
             let area = Area::new("a".to_owned(), 0, 10, vec![vec![ring(west, east)]]);
-            let away = -f64::signum(beyond);
-            assert!(area.is_near(0, [beyond + away * 29.0 * metre, -16.5], 30.0), "{west}");
-            assert!(!area.is_near(0, [beyond + away * 31.0 * metre, -16.5], 30.0), "{west}");
+            let direction = -f64::signum(beyond);
+            assert!(area.is_near(0, [beyond + direction * 29.0 * metre, -16.5], 30.0), "{west}");
+            assert!(!area.is_near(0, [beyond + direction * 31.0 * metre, -16.5], 30.0), "{west}");
         }
     }
 

@@ -34,7 +34,8 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl<'a> Surroundings<'a> {
-    /// Locates a fix. `fences`: the driver's state at each fence.
+    /// Finds the fences around a fix, and those whose border it is beyond. `fences`: the driver's
+    /// state at each fence.
     pub(super) fn locate(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
@@ -60,11 +61,12 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-/// Returns whether the device is at rest at this fix: this fix and the one before have speed 0, and
-/// are at most [`REST_M`] apart. `before`: the fix before; `None` if it is unknown, as for a driver
-/// whose only known fix was read at the start. Without `before`, this fix alone decides.
-pub(super) fn is_at_rest(before: Option<&Fix>, fix: &Fix) -> bool {
+/// Returns whether the device is at rest at this fix: this fix and the previous one have speed 0,
+/// and are at most [`REST_M`] apart. `previous` is `None` for a driver whose only known fix was
+/// read at the start; then this fix alone decides.
+pub(super) fn is_at_rest(previous: Option<&Fix>, fix: &Fix) -> bool {
     let stands = |fix: &Fix| fix.speed.is_some_and(|speed| speed <= 0.0);
-    let is_here = |before: &Fix| metres([before.lat, before.lng], [fix.lat, fix.lng]) <= REST_M;
-    stands(fix) && before.is_none_or(|before| stands(before) && is_here(before))
+    let is_here =
+        |previous: &Fix| metres([previous.lat, previous.lng], [fix.lat, fix.lng]) <= REST_M;
+    stands(fix) && previous.is_none_or(|previous| stands(previous) && is_here(previous))
 }

@@ -14,7 +14,7 @@ use milepost_decode::metres;
 /// Maximum `acc` in metres: the place of a less accurate fix is ignored, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
 /// A movement is impossible if it is longer than 100 m plus 100 m for each second. The limit is the
-/// same for every vehicle; `driver_days_mv` has one for each, in `trip_rules`.
+/// same for every vehicle; `driver_days_mv` has a limit for each, in `trip_rules`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
 
@@ -99,6 +99,7 @@ impl Driver {
         let silence_limit = |(fence, _): (&String, &Stay)| {
             let areas = limited.areas(fence);
             let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
+            // An area of the fence must still be valid when the silence becomes known.
             let counts = |ms: &i64| {
                 let known_at = since.saturating_add(*ms).min(now);
                 areas.iter().filter(is_for_driver).any(|area| area.is_valid(known_at))
@@ -116,10 +117,10 @@ impl Driver {
     /// Makes this fix the newest good one. First decides the crossings at the previous good fix,
     /// then judges the stays and the speed.
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        let not_crossed = self.confirm_crossings(&fix, rules, out);
+        let wrongly_crossed = self.confirm_crossings(&fix, rules, out);
         let mut was_inside = BTreeSet::new();
         for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
-            if !not_crossed.contains(fence) {
+            if !wrongly_crossed.contains(fence) {
                 was_inside.insert(fence.clone());
             }
             stay.judge_stay_at_fix(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);

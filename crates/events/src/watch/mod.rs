@@ -81,8 +81,8 @@ impl Watch {
         self.known = known.into();
     }
 
-    /// Restores the states before these events, which are given oldest first: each event implies
-    /// its predecessor. Must be called after [`restore_fix`](Self::restore_fix).
+    /// Restores the states before these events, which are given oldest first. The kind of an event
+    /// implies the state before it. Must be called after [`restore_fix`](Self::restore_fix).
     pub fn restore_states_before<'a>(&mut self, known: impl DoubleEndedIterator<Item = &'a Event>) {
         for event in known.rev() {
             self.restore_event(&Event { kind: event.kind.predecessor(), ..event.clone() });
@@ -181,12 +181,12 @@ impl Watch {
     }
 
     /// Restarts the measurement of every silence at `now`, after the server's clock was set: times
-    /// of older inserts cannot be compared with it. `before`: the time that it would show
-    /// otherwise.
-    pub fn handle_clock_step(&mut self, now: i64, before: i64) {
+    /// of older inserts cannot be compared with those of new ones. `expected`: the time that the
+    /// clock would show otherwise.
+    pub fn handle_clock_step(&mut self, now: i64, expected: i64) {
         self.clock_set_at = now;
-        if now < before {
-            self.known_at_min = self.known_at_min.max(before);
+        if now < expected {
+            self.known_at_min = self.known_at_min.max(expected);
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Event, Fix, Watch};
 
-/// Each poll reads again this many milliseconds before the newest insert.
+/// Milliseconds before the newest insert that each poll reads again.
 const BACK_MS: i64 = 2_000;
 /// Ages in milliseconds at which every insert is read again, to find rows that became visible that
 /// late. Each poll rereads only a slice, so that no poll delays its events.
@@ -83,6 +83,7 @@ impl EarlierClock {
         shown + at - noticed_at
     }
 
+    /// Returns whether all inserts before the step have been read, and read again.
     fn is_read(&self) -> bool {
         self.cursors.iter().all(|cursor| *cursor >= self.end)
     }
@@ -133,7 +134,7 @@ pub struct Reader {
     /// The current poll reads the spans of `earlier_clocks`, before all others.
     reads_earlier_clocks: bool,
     /// Insert time up to which the current poll has read.
-    from: i64,
+    read_until: i64,
     /// Insert time up to which the replicas that answered the current poll have all inserts.
     complete_until: i64,
     lag_ms: i64,
@@ -160,7 +161,7 @@ impl Reader {
     /// Sets the spans of a poll that begins at this server time.
     fn begin_at(&mut self, now: i64) {
         self.reread_ends = AGES_MS.map(|age| now.saturating_sub(age));
-        (self.new_after, self.from) = (self.cursor - BACK_MS, i64::MIN);
+        (self.new_after, self.read_until) = (self.cursor - BACK_MS, i64::MIN);
         let mut spans = self.earlier_clocks.iter().flat_map(|clock| clock.spans(self.began_at));
         self.reads_earlier_clocks = spans.any(|(after, until)| after < until);
     }
@@ -178,7 +179,7 @@ impl Reader {
         of_earlier
             .filter(|_| self.reads_earlier_clocks)
             .chain(others.filter(|_| !self.reads_earlier_clocks))
-            .map(|(after, until)| (after.max(self.from), until))
+            .map(|(after, until)| (after.max(self.read_until), until))
             .filter(|(after, until)| after < until)
     }
 
@@ -199,20 +200,20 @@ impl Reader {
         let is_more = is_cut && last.is_some();
         // Rows of the last millisecond may be missing from a full answer, so read it again. If the
         // answer has no other millisecond, continue after it: the same query would return the same.
-        let is_crowded = is_more && last.is_some_and(|last| last - 1 <= self.from);
+        let is_crowded = is_more && last.is_some_and(|last| last - 1 <= self.read_until);
         self.is_crowded |= is_crowded;
-        let from = last.map(|last| last - i64::from(!is_crowded));
+        let read_until = last.map(|last| last - i64::from(!is_crowded));
         if self.reads_earlier_clocks {
             fixes.into_iter().for_each(|fix| watch.handle_fix(fix, out));
-            self.from = from.unwrap_or(self.from);
-            // Even a crowded answer ends this if no span has a later millisecond.
+            self.read_until = read_until.unwrap_or(self.read_until);
+            // Even after a crowded answer, these spans are read if none has a later millisecond.
             if !is_more || self.wanted().next().is_none() {
                 for clock in &mut self.earlier_clocks {
                     clock.cursors =
                         clock.spans(self.began_at).map(|(after, until)| after.max(until));
                 }
                 self.earlier_clocks.retain(|clock| !clock.is_read());
-                (self.reads_earlier_clocks, self.from) = (false, i64::MIN);
+                (self.reads_earlier_clocks, self.read_until) = (false, i64::MIN);
             }
             return true;
         }
@@ -228,8 +229,8 @@ impl Reader {
             self.cursor = self.cursor.max(fix.inserted_at.min(now));
             watch.handle_fix(fix, out);
         }
-        let (Some(last), Some(from)) = (last, from) else { return false };
-        self.from = from;
+        let (Some(last), Some(read_until)) = (last, read_until) else { return false };
+        self.read_until = read_until;
         is_more && last <= self.complete_until
     }
 
@@ -248,7 +249,7 @@ impl Reader {
         if is_back {
             let cursor = self.cursor.min(then);
             let [reread, reread_late] = self.reread_cursors;
-            // Inserts with earlier times may follow the step: they are read as all others.
+            // Inserts up to `now` may have come after the step, so they are read like all others.
             let cursors = [cursor - BACK_MS, reread, reread_late].map(|cursor| cursor.max(now));
             let shown = (expected, self.began_at);
             let earlier = EarlierClock { shown, end: expected + STEP_MS, cursors };
@@ -265,9 +266,9 @@ impl Reader {
     /// Ends a poll: advances the reader, and appends the events that time alone causes.
     pub fn end(&mut self, watch: &mut Watch, out: &mut Vec<Event>) {
         self.cursor = self.cursor.max(self.complete_until - BACK_MS);
-        for (n, age) in AGES_MS.into_iter().enumerate() {
-            self.reread_cursors[n] =
-                self.reread_cursors[n].max(self.reread_ends[n].min(self.complete_until - age));
+        for (index, age) in AGES_MS.into_iter().enumerate() {
+            let reread_until = self.reread_ends[index].min(self.complete_until - age);
+            self.reread_cursors[index] = self.reread_cursors[index].max(reread_until);
         }
         // Measure silences only up to the time at which all rows are visible here: newer rows may
         // not be visible yet, or may still be on another replica only.

@@ -14,8 +14,8 @@ pub struct Rules {
     /// Speed in m/s above which a driver is fast; `None`: only the limits of fences count.
     pub faster_than: Option<f64>,
     /// Distance from the border, in metres, up to which a driver outside has not left a fence.
-    /// Without it, errors of its position would make a device at rest on the border leave and
-    /// enter.
+    /// Without this margin, a device at rest on the border would leave and enter with each error of
+    /// its position.
     pub fence_margin: f64,
 }
 

@@ -93,16 +93,17 @@ impl Sequence {
 
     /// Removes the number from the gaps. Returns whether it was missing.
     fn fill(&mut self, seq: u32) -> bool {
-        let at = self.gaps.partition_point(|(_, last)| *last < seq);
-        let Some((first, last)) = self.gaps.get(at).copied().filter(|(first, _)| *first <= seq)
+        let index = self.gaps.partition_point(|(_, last)| *last < seq);
+        let Some((first, last)) = self.gaps.get(index).copied().filter(|(first, _)| *first <= seq)
         else {
             return false;
         };
-        let rest = [(first, seq.wrapping_sub(1)), (seq.wrapping_add(1), last)];
+        let parts = [(first, seq.wrapping_sub(1)), (seq.wrapping_add(1), last)];
         let is_nonempty = [first < seq, seq < last];
         self.gaps.splice(
-            at..=at,
-            rest.into_iter()
+            index..=index,
+            parts
+                .into_iter()
                 .zip(is_nonempty)
                 .filter_map(|(gap, is_nonempty)| is_nonempty.then_some(gap)),
         );
@@ -183,7 +184,10 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+        #![proptest_config(ProptestConfig {
+            failure_persistence: None,
+            ..ProptestConfig::with_cases(256)
+        })]
 
         /// Sends numbers in any order, with repeats, and compares the count with the numbers that
         /// were never sent.
@@ -194,7 +198,8 @@ mod tests {
             missing += seqs.iter().map(|seq| sequence.record(*seq, 0)).sum::<i64>();
             let received: BTreeSet<u32> = seqs.into_iter().chain([1]).collect();
             let highest = received.last().copied().unwrap_or_default();
-            prop_assert_eq!(missing, i64::from(highest) - i64::try_from(received.len()).unwrap_or_default());
+            let received = i64::try_from(received.len()).unwrap_or_default();
+            prop_assert_eq!(missing, i64::from(highest) - received);
         }
     }
 }

@@ -19,7 +19,8 @@ use milepost_decode::row_binary::{EVENTS, put_text};
 type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
 /// First and last time, in milliseconds, at which events became known.
 type Known = (i64, i64);
-/// Times in milliseconds.
+
+/// A row of `events`. Times are in milliseconds since 1970.
 #[derive(Row, Deserialize)]
 struct EventRow {
     driver_id: String,
@@ -63,12 +64,15 @@ impl DeliveredEvent {
     }
 }
 
-const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, toUnixTimestamp64Milli(inserted_at) AS i";
+/// Columns of a [`FixRow`].
+const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat, lng, speed, acc, \
+                           toUnixTimestamp64Milli(inserted_at) AS i";
 /// Maximum number of fixes in one answer, which is held in memory.
 pub(crate) const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
-/// server's clock were inserted before it was set back. No span without an end includes them, which
-/// are all spans of the first poll; the spans before a step of the clock (`watch::reader`) may.
+/// server's clock were inserted before it was set back. Spans without an end leave such rows out;
+/// all spans of the first poll have no end. Spans before a step of the clock (`watch::reader`) may
+/// include them.
 const AHEAD_S_MAX: i64 = STEP_MS / 1_000;
 /// Maximum number of events without a state that a start reads to publish them: half of a channel's
 /// queue, so that newer events find room in it.
@@ -99,7 +103,8 @@ impl EventStore<'_> {
     ) -> Result<Inserted, Error> {
         let spans = spans.map(condition).collect::<Vec<_>>().join(" OR ");
         let lag = format!(
-            "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' AND table = 'positions'), 0) * 1000",
+            "ifNull((SELECT max(absolute_delay) FROM system.replicas WHERE database = '{}' \
+             AND table = 'positions'), 0) * 1000",
             self.database
         );
         // Read the fixes, the time and the lag with one query: behind a load balancer, the next
@@ -107,9 +112,11 @@ impl EventStore<'_> {
         // lag.
         let sql = format!(
             "SELECT * FROM ((SELECT {FIX_COLUMNS} FROM {} WHERE ({spans}) \
-             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
+             AND ts > now64(3) - INTERVAL {FIX_AGE_MAX} \
              ORDER BY i, driver_id, t, seq, lat_e7, lng_e7 LIMIT {FIXES_MAX}) UNION ALL \
-             (SELECT '', toInt64({lag}), 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) ORDER BY i, driver_id, t, seq, lat, lng",
+             (SELECT '', toInt64({lag}), 0, 0., 0., NULL, NULL, toUnixTimestamp64Milli(now64(3)))) \
+             ORDER BY i, driver_id, t, seq, lat, lng",
             self.table_on_all_shards("positions")
         );
         let mut fixes = self.fixes(&sql, QUERY_TIMEOUT).await?;
@@ -132,18 +139,26 @@ impl EventStore<'_> {
     ) -> Result<Vec<Fix>, Error> {
         let before = format!("inserted_at <= fromUnixTimestamp64Milli({inserted_at})");
         let sql = format!(
-            "SELECT {FIX_COLUMNS} FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
+            "SELECT {FIX_COLUMNS} FROM {db}.last_positions WHERE {before} \
+             AND inserted_at > now64(3) - INTERVAL {FIX_AGE_MAX} - INTERVAL {} SECOND \
              UNION ALL \
-             SELECT {FIX_COLUMNS} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 2 HOUR \
-             AND ifNull(acc, 0) <= {ACCURACY_M_MAX} AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id \
+             SELECT {FIX_COLUMNS} FROM {positions} WHERE {before} \
+             AND inserted_at > now64(3) - INTERVAL 2 HOUR \
+             AND ifNull(acc, 0) <= {ACCURACY_M_MAX} \
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
+             ORDER BY t DESC, seq DESC LIMIT 3 BY driver_id \
              UNION ALL \
-             SELECT * FROM (SELECT {FIX_COLUMNS} FROM {positions} WHERE {before} AND inserted_at > now64(3) - INTERVAL 6 HOUR \
-             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) AND driver_id GLOBAL IN (SELECT driver_id \
+             SELECT * FROM (SELECT {FIX_COLUMNS} FROM {positions} WHERE {before} \
+             AND inserted_at > now64(3) - INTERVAL 6 HOUR \
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
+             AND driver_id GLOBAL IN (SELECT driver_id \
              FROM {db}.last_positions WHERE {before} AND inserted_at > now64(3) - INTERVAL 3 HOUR) \
              AND driver_id GLOBAL NOT IN (SELECT driver_id FROM {positions} WHERE {before} \
-             AND inserted_at > now64(3) - INTERVAL 2 HOUR AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
+             AND inserted_at > now64(3) - INTERVAL 2 HOUR \
+             AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
              GROUP BY driver_id HAVING uniqExact(toStartOfMinute(inserted_at)) >= 12) \
-             ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) ORDER BY i DESC LIMIT 3 BY driver_id",
+             ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) \
+             ORDER BY i DESC LIMIT 3 BY driver_id",
             silence_limit.as_secs(),
             positions = self.table_on_all_shards("positions"),
             db = self.database,
@@ -159,12 +174,15 @@ impl EventStore<'_> {
     }
 
     /// Returns the time of the first event that the broker accepted; 0 if that was more than two
-    /// days ago; `None` if it has accepted none. Knows only the newest states and the events of the
+    /// days ago; `None` if it has accepted none. Reads only the newest states and the events of the
     /// last two days, because the history of `events` grows for ever.
     pub(crate) async fn first_published_at(&self) -> Result<Option<i64>, Error> {
         let sql = format!(
-            "SELECT t FROM (SELECT toInt64(0) AS t FROM (SELECT 1 FROM {db}.event_states WHERE mqtt_at < now64(3) - INTERVAL 2 DAY LIMIT 1) \
-             UNION ALL SELECT toUnixTimestamp64Milli(assumeNotNull(mqtt_at)) AS t FROM {db}.recent_events WHERE mqtt_at IS NOT NULL) \
+            "SELECT t FROM (SELECT toInt64(0) AS t \
+             FROM (SELECT 1 FROM {db}.event_states \
+             WHERE mqtt_at < now64(3) - INTERVAL 2 DAY LIMIT 1) \
+             UNION ALL SELECT toUnixTimestamp64Milli(assumeNotNull(mqtt_at)) AS t \
+             FROM {db}.recent_events WHERE mqtt_at IS NOT NULL) \
              ORDER BY t LIMIT 1",
             db = self.database
         );
@@ -191,7 +209,8 @@ impl EventStore<'_> {
         known: Known,
     ) -> Result<BTreeMap<String, u64>, Error> {
         let condition = format!(
-            "mqtt_at IS NULL AND (driver_id, ts, seq, kind, fence) NOT IN (SELECT driver_id, ts, seq, kind, fence \
+            "mqtt_at IS NULL AND (driver_id, ts, seq, kind, fence) NOT IN \
+             (SELECT driver_id, ts, seq, kind, fence \
              FROM {}.event_states FINAL WHERE mqtt_at IS NULL AND {})",
             self.database,
             is_known_in(known)
@@ -228,7 +247,8 @@ impl EventStore<'_> {
         let kinds: Vec<_> = kinds.map(|kind| format!("'{}'", kind.name())).collect();
         let (key, kinds) = ("known_at, driver_id, ts, seq, kind, fence", kinds.join(", "));
         let condition = format!(
-            "({key}) IN (SELECT {key} FROM {}.recent_events FINAL WHERE mqtt_at IS NULL AND kind IN ({kinds}) \
+            "({key}) IN (SELECT {key} FROM {}.recent_events FINAL WHERE mqtt_at IS NULL \
+             AND kind IN ({kinds}) \
              AND {} ORDER BY known_at DESC LIMIT {UNPUBLISHED_MAX})",
             self.database,
             is_known_in(known)
@@ -275,9 +295,12 @@ impl EventStore<'_> {
     /// time are in the alphabetical order of their kinds, so that `entered` precedes `overstayed`.
     async fn events(&self, table: &str, condition: &str) -> Result<Vec<DeliveredEvent>, Error> {
         let sql = format!(
-            "SELECT driver_id, CAST(kind AS String) AS kind, fence, toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
-             toUnixTimestamp64Milli(known_at) AS known_at, toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
-             toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.{table} FINAL WHERE {condition} \
+            "SELECT driver_id, CAST(kind AS String) AS kind, fence, \
+             toUnixTimestamp64Milli(ts) AS ts, seq, lat, lng, speed, \
+             toUnixTimestamp64Milli(known_at) AS known_at, \
+             toUnixTimestamp64Milli(mqtt_at) AS mqtt_at, \
+             toUnixTimestamp64Milli(webhook_at) AS webhook_at FROM {}.{table} FINAL \
+             WHERE {condition} \
              ORDER BY known_at, ts, seq, kind SETTINGS prefer_column_name_to_alias = 1",
             self.database
         );

@@ -30,6 +30,7 @@ const QUERY_EVERY: Duration = Duration::from_secs(1);
 const STORED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of fixes that wait to be stored. Further ones are never reported as stored.
 const WAITING_MAX: usize = 1_000;
+/// Interval between pings, which keep the connection open.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// A received fix that is not yet stored.
@@ -42,12 +43,13 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// Returns whether `stored` is this fix.
     fn is_stored_as(&self, stored: &StoredFix) -> bool {
         let Position { ts, seq, lat, lng, .. } = &self.fix;
-        let apart_ms = stored.ts.abs_diff(ts.unix_ms());
-        let same_time =
-            apart_ms == 0 || self.is_undated && u128::from(apart_ms) < STORED_TIMEOUT.as_millis();
-        same_time && (stored.seq, stored.lat_e7, stored.lng_e7) == (*seq, lat.e7(), lng.e7())
+        let difference_ms = stored.ts.abs_diff(ts.unix_ms());
+        let has_same_time = difference_ms == 0
+            || self.is_undated && u128::from(difference_ms) < STORED_TIMEOUT.as_millis();
+        has_same_time && (stored.seq, stored.lat_e7, stored.lng_e7) == (*seq, lat.e7(), lng.e7())
     }
 }
 
@@ -68,11 +70,11 @@ pub async fn follow(
     let (until, mut ping_at, mut query_at) = (began + duration, began + PING_EVERY, began);
     let mut waiting = Vec::new();
     loop {
-        let due = if waiting.is_empty() { until } else { until.min(query_at) };
+        let wake_at = if waiting.is_empty() { until } else { until.min(query_at) };
         let received =
             probe.wait_for(STORED_TIMEOUT, |packet| decode_for(packet, &decoder, &driver_id));
         let mut lines = String::new();
-        match timeout_at(due.min(ping_at), received).await {
+        match timeout_at(wake_at.min(ping_at), received).await {
             Ok(Ok((decoded, received_at))) => {
                 lines += &received_lines(&decoded, config, received_at, &mut waiting)
             }
@@ -106,7 +108,7 @@ pub async fn follow(
 /// message to this client.
 async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
     let login = client::login(mqtt).context("mqtt.password_file cannot be read")?;
-    let mut last = None;
+    let mut last_error = None;
     for node in &mqtt.nodes {
         let target = BrokerTarget { mqtt, node, login: login.as_ref() };
         let client_id = format!("{}-trace-{:08x}", mqtt.client_id, fastrand::u32(..));
@@ -116,16 +118,17 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
                 for (topic, grant) in mqtt.topics.iter().zip(grants) {
                     if !matches!(grant, Grant::Granted(_)) {
                         bail!(
-                            "the broker does not let this login subscribe to {topic} without a group: {grant:?}"
+                            "the broker does not let this login subscribe to {topic} without a \
+                             group: {grant:?}"
                         );
                     }
                 }
                 return Ok(probe);
             }
-            Err(error) => last = Some(format!("{node}: {}", error_chain(&error))),
+            Err(error) => last_error = Some(format!("{node}: {}", error_chain(&error))),
         }
     }
-    bail!("no node of the broker can be used: {}", last.unwrap_or_default())
+    bail!("no node of the broker can be used: {}", last_error.unwrap_or_default())
 }
 
 /// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
@@ -143,6 +146,7 @@ fn decode_for(
     (!decoded.positions.is_empty() || !decoded.rejects.is_empty()).then_some((decoded, received_at))
 }
 
+/// Returns the lines of a message, and adds its positions to `waiting`.
 fn received_lines(
     decoded: &Decoded,
     config: &Config,

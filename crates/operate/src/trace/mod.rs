@@ -60,12 +60,17 @@ impl Shown for Trace {
     fn json(&self) -> serde_json::Value {
         let Self { driver_id, last, fixes, rejects, erased_s, spool, members } = self;
         let number = |text: &str| text.parse::<f64>().ok(); // null: unknown
+        let last = last.as_ref().map(|last| {
+            let LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at } = last;
+            json!({
+                "ts": ts, "age_seconds": age_s.parse::<i64>().ok(), "lat": number(lat),
+                "lng": number(lng), "speed": number(speed),
+                "received_at": received_at, "inserted_at": inserted_at,
+            })
+        });
         json!({
             "driver_id": driver_id.as_str(),
-            "last": last.as_ref().map(|LastFix { ts, age_s, lat, lng, speed, received_at, inserted_at }| json!({
-                "ts": ts, "age_seconds": age_s.parse::<i64>().ok(), "lat": number(lat), "lng": number(lng), "speed": number(speed),
-                "received_at": received_at, "inserted_at": inserted_at,
-            })),
+            "last": last,
             "fixes_last_hour": fixes[0], "fixes_last_day": fixes[1],
             "rejects_last_hour": rejects,
             "erased_seconds_ago": erased_s,
@@ -126,13 +131,13 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
     let mut members = Vec::new();
     query_peers(&config.shutdown.peers, ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
         members.push(match answer {
-            Ok(theirs) if theirs.spool_files == 0 => {
-                format!("{} at {address}: its spool is empty", theirs.name)
+            Ok(status) if status.spool_files == 0 => {
+                format!("{} at {address}: its spool is empty", status.name)
             }
-            Ok(theirs) => format!(
+            Ok(status) => format!(
                 "{} at {address}: its spool has {}; run this command on its machine to search it",
-                theirs.name,
-                counted(theirs.spool_files, "file")
+                status.name,
+                counted(status.spool_files, "file")
             ),
             Err(why) => format!("{address} could not be asked: {why}"),
         });
@@ -171,7 +176,10 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
                 let is_driver = |id: &[u8]| id == driver_id.as_bytes();
                 inserts
                     .iter()
-                    .map(|insert| Some(insert.without(is_driver)?.1 as u64))
+                    .map(|insert| {
+                        let (_, rows) = insert.without(is_driver)?;
+                        Some(rows as u64)
+                    })
                     .sum::<Option<u64>>()
             });
             match rows {
