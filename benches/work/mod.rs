@@ -95,7 +95,7 @@ impl LiveConsumer {
         };
         let delivery = policy::DeliveryConfig {
             inserts_in_flight: config.clickhouse.inserts_in_flight,
-            spool: false,
+            has_spool: false,
             insert_timeout: config.clickhouse.insert_timeout,
             store_when_leaving_after: Duration::ZERO,
             incarnation: 1,

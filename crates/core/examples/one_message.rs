@@ -148,7 +148,7 @@ fn consumer() -> Consumer {
         Intake::new(intake::IntakeConfig { batch: limits, buffer_bytes_max: 64 << 20 }, decoder);
     let delivery = policy::DeliveryConfig {
         inserts_in_flight: 3,
-        spool: false,
+        has_spool: false,
         insert_timeout: Duration::from_secs(60),
         store_when_leaving_after: Duration::from_secs(12),
         incarnation: 1,

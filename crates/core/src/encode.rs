@@ -25,6 +25,7 @@ static COMMAND_TABLES: [&Table; 2] = [&EVENTS, &FENCES];
 const POSITION_BYTES: usize = 96;
 /// Expected size of an encoded reject.
 const REJECT_BYTES: usize = 512;
+/// Milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
 
 fn tables() -> impl Iterator<Item = &'static Table> {
@@ -68,8 +69,8 @@ fn day(ts: Timestamp) -> i64 {
 /// bit down, the integer consists of:
 ///
 /// - 64 bits: eight bytes of the driver id, after the prefix that all ids share;
-/// - 32 bits: milliseconds since the earliest row. They are 0 in all rows if an id is longer than
-///   those eight bytes, or if a time needs more than 32 bits;
+/// - 32 bits: milliseconds since the earliest row. They are 0 in all rows if an id has more than
+///   eight bytes after the prefix, or if a time needs more than 32 bits;
 /// - 32 bits: index of the row.
 ///
 /// Rows whose integers differ only in the index are compared by their sort keys.
@@ -92,9 +93,9 @@ fn sorted(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     let has_time = longest - shared <= size_of::<u64>() && since(latest).is_some();
     let row = |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("a row index")];
     let key = |(index, row): (u32, &Position)| {
-        let (mut id_part, rest) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
-        let bytes = rest.len().min(id_part.len());
-        id_part[..bytes].copy_from_slice(&rest[..bytes]);
+        let (mut id_part, suffix) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
+        let bytes = suffix.len().min(id_part.len());
+        id_part[..bytes].copy_from_slice(&suffix[..bytes]);
         let time_part = since(row.ts).filter(|_| has_time).unwrap_or(0);
         u128::from(u64::from_be_bytes(id_part)) << 64
             | u128::from(time_part) << 32
@@ -183,13 +184,13 @@ impl Insert {
         ))
     }
 
-    /// Returns the columns that the statement names, if they belong to a known table. A file of an
-    /// older version names fewer columns.
+    /// Returns the columns that the statement names; `None` if one of them, or the table, is
+    /// unknown. A file of an older version names fewer columns.
     fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
-        let (into, rest) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
-        let (names, _) = rest.split_once(") FORMAT RowBinary")?;
-        let table = tables().find(|table| into.rsplit('.').next() == Some(table.name))?;
-        let column = |name: &str| table.columns.iter().find(|(known, _)| *known == name).copied();
+        let (target, columns) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
+        let (names, _) = columns.split_once(") FORMAT RowBinary")?;
+        let table = tables().find(|table| target.rsplit('.').next() == Some(table.name))?;
+        let column = |name: &str| table.columns.iter().find(|(column, _)| *column == name).copied();
         names.split(", ").map(column).collect()
     }
 }
@@ -202,17 +203,17 @@ mod tests {
     use milepost_decode::formats::Format;
     use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Message, Source, Template};
 
-    /// Rows of both tables, of different lengths.
+    /// Returns an insert of ten positions and one of ten rejects. Each row has another length.
     fn inserts() -> Vec<Insert> {
         let driver = Driver::Topic(Template::first());
         let source = Source::new("drivers/+/gps", driver, Format::Milepost, Keep::All);
         let decoder = Decoder::new(&[source], Limits::default());
         let mut decoded = Decoded::default();
-        for n in 0..10_usize {
-            let topic = format!("drivers/{}/gps", "d".repeat(1 + n * 7));
+        for row in 0..10_usize {
+            let topic = format!("drivers/{}/gps", "d".repeat(1 + row * 7));
             for payload in [
-                format!(r#"{{"lat":{n},"lng":1,"a":{n},"b":"{}"}}"#, "x".repeat(n * 50)),
-                "x".repeat(n * 50),
+                format!(r#"{{"lat":{row},"lng":1,"a":{row},"b":"{}"}}"#, "x".repeat(row * 50)),
+                "x".repeat(row * 50),
             ] {
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, Timestamp::from_unix_ms(1_795_500_000_000), &mut decoded);
@@ -228,7 +229,7 @@ mod tests {
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
         // Fixes of one day, of several days, and of a longer time than 32 bits of milliseconds.
-        for (prefix, length_max, apart_s) in [
+        for (prefix, suffix_chars_max, interval_s) in [
             ("", 3, 1),
             ("d", 3, 86_400),
             ("sim-bench-", 8, 43_200),
@@ -239,12 +240,12 @@ mod tests {
         ] {
             let mut decoded = Decoded::default();
             for _ in 0..1_000 {
-                let suffix: String = (0..random.usize(1..=length_max))
+                let suffix: String = (0..random.usize(1..=suffix_chars_max))
                     .map(|_| random.choice(['-', '0', 'a']).unwrap())
                     .collect();
                 let [lat, ts, seq] = [2, 3, 2].map(|values| random.i64(1..=values));
                 let payload =
-                    format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
+                    format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * interval_s);
                 let topic = format!("drivers/{prefix}{suffix}/gps");
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, Timestamp::from_unix_ms(DAY_MS * 200), &mut decoded);
@@ -255,11 +256,11 @@ mod tests {
                 |row: &Position| (row.ts.unix_ms() / DAY_MS, row.driver_id.as_bytes().to_vec());
             assert!(
                 ordered.is_sorted_by_key(|row| day_and_driver(row)),
-                "{prefix} {length_max} {apart_s}"
+                "{prefix} {suffix_chars_max} {interval_s}"
             );
             assert!(
                 ordered.is_sorted_by(|a, b| sort_key(a) <= sort_key(b)),
-                "{prefix} {length_max} {apart_s}"
+                "{prefix} {suffix_chars_max} {interval_s}"
             );
         }
         assert_eq!(sorted(&[]).len(), 0);
@@ -270,15 +271,16 @@ mod tests {
         for insert in inserts() {
             assert_eq!(insert.rows, 10);
             for cut in 0..=insert.rows {
-                let (a, b) = (insert.part(0..cut).unwrap(), insert.part(cut..insert.rows).unwrap());
-                assert_eq!([a.body, b.body].concat(), insert.body, "cut at row {cut}");
-                assert_eq!((a.rows, b.rows), (cut, insert.rows - cut));
+                let [first, second] =
+                    [0..cut, cut..insert.rows].map(|rows| insert.part(rows).unwrap());
+                assert_eq!([first.body, second.body].concat(), insert.body, "cut at row {cut}");
+                assert_eq!((first.rows, second.rows), (cut, insert.rows - cut));
             }
-            let other = Insert {
+            let of_another_version = Insert {
                 statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(),
                 ..insert
             };
-            assert!(other.part(0..1).is_none(), "columns of another version");
+            assert!(of_another_version.part(0..1).is_none());
         }
     }
 
@@ -311,8 +313,8 @@ mod tests {
         let statement = reject::TABLE.statement("fleet");
         assert_eq!(
             statement,
-            "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, payload_bytes, count) \
-             FORMAT RowBinary"
+            "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, \
+             payload_bytes, count) FORMAT RowBinary"
         );
     }
 }

@@ -24,9 +24,9 @@ pub enum Prepared {
     Report(Outcome),
 }
 
-/// Prepares an attempt: leaves out the rows of drivers that are erased now. `rows` is the piece of
-/// the batch to insert; `None` if the insert cannot be split, because it has the columns of another
-/// version.
+/// Prepares an attempt: leaves out the rows of erased drivers. `rows` is the piece of the batch to
+/// insert; `None` if the insert cannot be split, because it has the columns of another version.
+/// `snapshot`: the list of erased drivers.
 #[must_use]
 pub fn prepare(
     rows: Option<Insert>,

@@ -86,7 +86,7 @@ proptest! {
 #[test]
 fn hung_disk_does_not_delay_inserts() {
     let mut setup = plain();
-    setup.delivery.spool = true;
+    setup.delivery.has_spool = true;
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.server.disk(Disk::Hanging, world.instant());
     world.server.mood(Mood::Refusing);
@@ -162,7 +162,7 @@ fn slow_single_acks_do_not_count_as_a_stall() {
 fn half_full_window_spools_a_slow_insert() {
     for (messages, acked) in [(3, 0), (4, 4)] {
         let mut setup = plain();
-        setup.delivery.spool = true;
+        setup.delivery.has_spool = true;
         setup.window = 8;
         let mut world = World::new(setup, Server::new(1), Instant::now());
         world.server.mood(Mood::InsertsTake(60));
@@ -351,7 +351,7 @@ fn uncompared_clock_that_rejects_most_messages_defers_qos_1() {
     for (payload, is_wrong) in ages.iter().flat_map(|payload| [(payload, false), (payload, true)]) {
         let mut setup = plain();
         setup.consumer = consumer_settings(2);
-        setup.delivery.spool = true;
+        setup.delivery.has_spool = true;
         setup.delivery.insert_timeout = Duration::from_secs(5);
         let mut world = World::before_start(setup, Server::new(1), Instant::now());
         world.server.mood(Mood::Hanging);
@@ -394,7 +394,7 @@ fn uncompared_clock_that_rejects_most_messages_defers_qos_1() {
 #[test]
 fn one_wrong_device_clock_does_not_defer_other_devices() {
     let mut setup = plain();
-    setup.delivery.spool = true;
+    setup.delivery.has_spool = true;
     setup.delivery.insert_timeout = Duration::from_secs(5);
     let mut world = World::before_start(setup, Server::new(1), Instant::now());
     world.server.mood(Mood::Hanging);

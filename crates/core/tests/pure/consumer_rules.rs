@@ -334,7 +334,7 @@ fn rig_with_room_for_eight_batches() -> Rig {
     let batch = Limits { rows_max: 1_000, age_max: Duration::from_secs(60), bytes_max };
     setup.intake = intake::IntakeConfig { batch, buffer_bytes_max: 8 * bytes_max };
     setup.consumer.buffer_bytes_max = 8 * bytes_max;
-    (setup.delivery.inserts_in_flight, setup.delivery.spool) = (1, true);
+    (setup.delivery.inserts_in_flight, setup.delivery.has_spool) = (1, true);
     let mut rig = Rig::new(setup);
     rig.report_ready();
     rig.go_live(0, 1_000);
@@ -387,7 +387,7 @@ fn half_full_buffer_spools_a_slow_insert() {
 fn deferring_for_the_clock_does_not_cause_spooling() {
     let mut setup = setup_with(2);
     setup.intake = intake_settings(1);
-    setup.delivery.spool = true;
+    setup.delivery.has_spool = true;
     let mut rig = Rig::new(setup);
     rig.report_ready();
     (0..2).for_each(|session| rig.go_live(session, 1_000));

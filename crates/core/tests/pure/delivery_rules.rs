@@ -105,7 +105,7 @@ fn with_files(
 }
 
 fn spooling() -> DeliveryConfig {
-    DeliveryConfig { spool: true, ..policy_settings() }
+    DeliveryConfig { has_spool: true, ..policy_settings() }
 }
 
 impl Rig {
@@ -571,7 +571,7 @@ fn only_damaged_spool_files_are_quarantined() {
         )
     );
     assert!(rig.unready().contains("format version 2"), "{}", rig.unready());
-    assert!(!rig.policy.has_more_to_replay());
+    assert!(!rig.policy.has_batches_to_deliver());
 }
 
 #[test]
@@ -664,7 +664,7 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
 #[test]
 fn slow_insert_is_noticed_after_250_ms_if_it_may_be_spooled() {
     for (spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut rig = rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Ok(()));
+        let mut rig = rig(DeliveryConfig { has_spool: spool, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(under_pressure);
         rig.offer("d", 1, true).unwrap();
         let after_100_ms = rig.began + Duration::from_millis(100);
@@ -920,8 +920,9 @@ fn failing_spool_does_not_block_inserts() {
 #[test]
 fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
     for spool in [false, true] {
-        let mut rig =
-            rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Err(FailureKind::Transient));
+        let mut rig = rig(DeliveryConfig { has_spool: spool, ..policy_settings() }, |_, _| {
+            Err(FailureKind::Transient)
+        });
         rig.disk_hangs = true;
         rig.offer("d", 10, true).unwrap();
         rig.wait(Duration::from_secs(60));
@@ -932,8 +933,10 @@ fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
 #[test]
 fn demand_is_bounded_by_insert_and_spool_capacity() {
     for spool in [false, true] {
-        let mut rig =
-            rig(DeliveryConfig { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
+        let mut rig = rig(
+            DeliveryConfig { has_spool: spool, inserts_in_flight: 3, ..policy_settings() },
+            |_, _| Ok(()),
+        );
         rig.policy.set_under_pressure(true);
         rig.insert_duration = Duration::from_millis(300);
         rig.disk_hangs = true;

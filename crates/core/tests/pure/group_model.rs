@@ -178,7 +178,7 @@ impl Group {
     fn add(&mut self, member_number: usize, connections: usize, is_drain: bool) {
         let process_number = self.processes.len() as u64;
         let mut setup = self.setup.clone();
-        setup.delivery.spool &= !is_drain;
+        setup.delivery.has_spool &= !is_drain;
         (setup.delivery.seed, setup.consumer.session.seed) = (process_number, process_number);
         setup.consumer.connections = Connections::Fixed(connections);
         let mut world = World::before_start(setup, Server::new(0), self.began);
@@ -686,7 +686,7 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
         window: rng.u16(3..40),
         members: 1,
     };
-    setup.delivery.spool = rng.bool();
+    setup.delivery.has_spool = rng.bool();
     setup.consumer.session.session_expiry = EXPIRY;
     setup.delivery.insert_timeout = Duration::from_secs(5);
     let mut group = Group::new(rng.usize(2..5), mistake, setup, seed);

@@ -122,7 +122,7 @@ pub fn consumer_settings(sessions: usize) -> consumer::ConsumerConfig {
 pub fn policy_settings() -> policy::DeliveryConfig {
     policy::DeliveryConfig {
         inserts_in_flight: 2,
-        spool: false,
+        has_spool: false,
         insert_timeout: Duration::from_secs(60),
         store_when_leaving_after: Duration::from_secs(12),
         incarnation: 1,

@@ -22,8 +22,8 @@ pub(super) enum Stage {
     /// Being inserted; its file is fsynced.
     InsertingStored { since: Instant, file: File },
     /// In memory, being written to the spool; the replay inserts the batch later. If the spool
-    /// refuses the batch, the next attempt is due at `attempt_at`. Each refusal keeps that time, so
-    /// a spool that always refuses does not postpone the attempt for ever.
+    /// refuses the batch, the next attempt is due at `attempt_at`. A refusal does not move that
+    /// time, so a spool that always refuses does not postpone the attempt for ever.
     Storing { since: Instant, attempt_at: Instant },
     /// In ClickHouse, while its file is still being written; the file is removed afterwards.
     InsertedWhileStoring { since: Instant },
@@ -41,11 +41,11 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spooled {
     No,
-    /// Its file is being written.
+    /// The batch's file is being written.
     Writing {
         since: Instant,
     },
-    /// Its file is fsynced.
+    /// The batch's file is fsynced.
     Yes(File),
 }
 
@@ -75,9 +75,11 @@ pub(super) enum Origin {
 pub(super) struct Fresh {
     /// Positions and rejects.
     pub(super) rows: usize,
-    /// Arrival time of its first row.
+    /// Arrival time of the batch's first row.
     pub(super) opened_at: Option<Instant>,
+    /// Upper bound of the memory that the rows take, in bytes.
     pub(super) bytes: usize,
+    /// At least one row is from a QoS 1 message.
     pub(super) at_least_once: bool,
     /// When the spool last refused the batch; `None` if it never did.
     pub(super) refused_at: Option<Instant>,
@@ -131,6 +133,7 @@ impl BatchState {
     /// Removes the front piece, which was inserted or skipped. Returns whether the piece held
     /// positions.
     pub(super) fn finish_piece(&mut self) -> bool {
+        // The first insert of a batch has its positions, unless the batch has none.
         let piece = self.progress.pieces.pop_front();
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
     }

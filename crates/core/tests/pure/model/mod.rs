@@ -133,7 +133,7 @@ impl<B: Backend> World<B> {
 
     /// Builds a world whose process has not started; [`kill`](Self::kill) starts it.
     pub fn before_start(setup: Setup, mut server: B, began: Instant) -> Self {
-        let inventory = server.restart(setup.delivery.spool);
+        let inventory = server.restart(setup.delivery.has_spool);
         Self {
             consumer: process(&setup, inventory, 1),
             setup,
@@ -182,8 +182,11 @@ impl<B: Backend> World<B> {
         self.dialing.clear();
         self.broker.process_died();
         self.incarnation += 1;
-        self.consumer =
-            process(&self.setup, self.server.restart(self.setup.delivery.spool), self.incarnation);
+        self.consumer = process(
+            &self.setup,
+            self.server.restart(self.setup.delivery.has_spool),
+            self.incarnation,
+        );
         (self.silent_at, self.shutdown) = (None, None);
         if self.erased {
             self.consumer.set_erased(erased_list());

@@ -93,7 +93,7 @@ pub fn setup() -> impl Strategy<Value = Setup> {
             };
             setup.consumer.nodes = rows::nodes(nodes);
             setup.delivery.inserts_in_flight = slots;
-            setup.delivery.spool = spool;
+            setup.delivery.has_spool = spool;
             setup.delivery.insert_timeout = Duration::from_secs(5);
             setup.intake.buffer_bytes_max = buffer_bytes_max;
             setup.consumer.buffer_bytes_max = buffer_bytes_max;
