@@ -1,8 +1,8 @@
 //! Inserts without the rows of erased drivers.
 //!
 //! Guarantee: no insert starts with a list of erased drivers that is older than [`LIST_AGE_MAX`]. A
-//! sink accepts [`Screened`] inserts only, and [`ErasedSnapshot::screen`] is the only way to make
-//! one. The sink checks the list's age again before it sends the first byte of the rows.
+//! sink accepts [`Screened`] inserts only, and only [`ErasedSnapshot::screen`] makes them. The sink
+//! checks the list's age again before it sends the first byte of the rows.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub enum NotScreened {
     #[error("the list of erased drivers is {} s old, so nothing is inserted", .0.as_secs())]
     TooOld(Duration),
     #[error(
-        "the insert has the columns of another version of milepost, so rows of erased drivers cannot be left out"
+        "the insert has the columns of another version of milepost, so rows of erased drivers \
+         cannot be left out"
     )]
     UnknownColumns,
 }

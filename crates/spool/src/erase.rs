@@ -20,7 +20,8 @@ use milepost_core::encode::Insert;
 pub struct EraseCounts {
     /// Rows of erased drivers.
     pub rows: u64,
-    /// Files that may hold such rows but cannot be read: damaged ones, and those of a newer format.
+    /// Files that may hold such rows but cannot be read: damaged files, and files of a newer
+    /// format.
     pub unreadable: u64,
 }
 
@@ -34,7 +35,8 @@ pub enum EraseError {
 }
 
 impl Spool {
-    /// Removes the rows of erased drivers. `inventory`: the batches in the directory.
+    /// Removes the rows of erased drivers, and returns how many. `inventory`: the batches in the
+    /// directory. `is_erased` takes the bytes of a driver's id.
     ///
     /// # Errors
     /// See [`EraseError`].
@@ -78,8 +80,7 @@ impl Spool {
         Ok(found)
     }
 
-    /// Removes rows from the files in quarantine: single rows that were too large, and damaged
-    /// files.
+    /// Removes each row in quarantine whose driver is erased. Counts damaged files as unreadable.
     fn erase_quarantined(
         &self,
         is_erased: &impl Fn(&[u8]) -> bool,
@@ -88,7 +89,7 @@ impl Spool {
         for listed in list(&self.dir)? {
             match listed.kind {
                 Kind::Damaged => found.unreadable += 1,
-                // The file's name is not milepost's.
+                // The file's name is not one that milepost gives.
                 Kind::Batch if listed.file.is_none() => found.unreadable += 1,
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
@@ -109,7 +110,7 @@ impl Spool {
     }
 }
 
-/// Counts like [`Spool::erase`], without changing a file; works while a process uses the directory.
+/// Counts like [`Spool::erase`], but changes no file. A process may use the directory meanwhile.
 ///
 /// # Errors
 /// The directory or a file cannot be read.
@@ -117,7 +118,8 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseC
     let mut found = EraseCounts::default();
     for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
         let bytes = match fs::read(dir.join(&listed.name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue, // replayed since `list`
+            // The file was replayed after it was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             bytes => Bytes::from(bytes?),
         };
         let inserts = format::read(&bytes).ok().filter(|_| listed.kind != Kind::Damaged);
@@ -137,5 +139,6 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseC
 /// Returns the inserts without the rows of erased drivers; `None` if the driver ids cannot be
 /// located, as in a file of a newer version.
 fn without(inserts: &[Insert], is_erased: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
-    inserts.iter().map(|insert| Some(insert.without(is_erased)?.0)).collect()
+    let remaining = |insert: &Insert| insert.without(is_erased).map(|(remaining, _)| remaining);
+    inserts.iter().map(remaining).collect()
 }

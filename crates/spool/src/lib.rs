@@ -37,9 +37,13 @@ pub use milepost_core::delivery::File;
 use milepost_core::delivery::{BATCH, SpoolInventory};
 use milepost_core::encode::Insert;
 
+/// Name of the lock file.
 const LOCK: &str = "lock";
+/// Extension of a damaged file in quarantine.
 const DAMAGED: &str = "damaged";
+/// Extension of a row in quarantine.
 const ROW: &str = "row";
+/// Extension of a file that is being written.
 const UNFINISHED: &str = "unfinished";
 
 /// Why the spool cannot be opened.
@@ -79,7 +83,7 @@ pub enum LoadError {
     /// The file is missing: another program removed it.
     #[error("a spooled batch is missing")]
     Gone,
-    /// Written by a newer milepost. The file stays until a newer milepost replays it.
+    /// A newer milepost wrote the file. It stays until a newer milepost replays it.
     #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
     Newer(u32),
     /// The disk failed; milepost retries.
@@ -91,6 +95,7 @@ pub enum LoadError {
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
+    /// `spool.bytes_max`.
     bytes_max: u64,
     /// Random number of this process, part of the names of its files.
     tag: u32,
@@ -197,8 +202,8 @@ impl Spool {
         Ok(file)
     }
 
-    /// Reserves a sequence number, and bytes of `bytes_max`, before the write. So concurrent writes
-    /// together stay within `bytes_max`.
+    /// Reserves a sequence number, and bytes of `bytes_max`, before the write, so that concurrent
+    /// writes together stay within `bytes_max`.
     fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
         let mut state = self.state();
         if state.bytes + bytes > self.bytes_max {
@@ -234,7 +239,8 @@ impl Spool {
     /// Removes a file whose rows are in ClickHouse.
     ///
     /// # Errors
-    /// The file stays, and the next process replays it; the duplicate rows collapse in ClickHouse.
+    /// The file cannot be removed. The next process replays it; the duplicate rows collapse in
+    /// ClickHouse.
     pub fn remove(&self, file: &File) -> io::Result<()> {
         let removed = fs::remove_file(self.path(file, BATCH));
         let removed = if is_missing(&removed) { Ok(()) } else { removed };
@@ -265,14 +271,19 @@ impl Spool {
     }
 }
 
+/// Returns whether an operation failed because the file is missing.
 fn is_missing(outcome: &io::Result<()>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
+/// The kind of a spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// A batch that waits for replay.
     Batch,
+    /// A damaged file in quarantine.
     Damaged,
+    /// A row in quarantine that is too large to insert.
     Row,
     /// A crash interrupted the write.
     Unfinished,
@@ -284,7 +295,7 @@ pub struct Listed {
     pub name: String,
     /// The kind of file, by its extension.
     pub kind: Kind,
-    /// `None` if the name is not milepost's.
+    /// The parts of the name; `None` if the name is not one that milepost gives.
     pub file: Option<File>,
     pub bytes: u64,
 }
@@ -318,6 +329,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
     Ok(files)
 }
 
+/// Writes a new file that only this user can read, and fsyncs it.
 fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
     let mut file =
         BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
@@ -333,8 +345,8 @@ fn create_durably(dir: &Path) -> io::Result<()> {
         dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
         // An earlier milepost process may have created the directory and been killed before the
-        // fsync. If this process may not fsync the parent, an earlier one was not allowed to create
-        // a directory in it either, so the error is harmless.
+        // fsync. If this process may not fsync the parent, an earlier process was not allowed to
+        // create a directory in the parent either, so the error is harmless.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
         let is_harmless = |error: &io::Error| {
             matches!(

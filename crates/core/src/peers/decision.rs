@@ -14,10 +14,10 @@ use super::member::MemberStatus;
 /// Maximum number of peers that a log line names.
 const NAMED_MAX: usize = 8;
 
-/// The fate of this member's sessions.
+/// What happens to this member's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Unsubscribe: this peer stays.
+    /// Unsubscribe: the peer with this name, at this address, stays.
     Leave { to: String, address: String },
     /// Keep the sessions: no member with a lower name is known to stay.
     Keep {
@@ -62,7 +62,8 @@ pub enum FollowUp {
 #[derive(Debug)]
 pub struct Inquiry {
     ours: MemberStatus,
-    /// Name and address of the peer that takes over our share; `None` until one is known to stay.
+    /// Name and address of the peer that takes over our share; `None` until a peer with a lower
+    /// name has answered that it stays.
     successor: Option<(String, String)>,
     /// For each address, why the peer does not take our share, according to its last answer.
     refusals: BTreeMap<String, (String, FollowUp)>,
@@ -75,7 +76,8 @@ impl Inquiry {
         Self { ours, successor: None, refusals: BTreeMap::new() }
     }
 
-    /// Processes the answer of `address`, or the cause of a missing one.
+    /// Processes the answer of `address`, or the cause of a missing answer. Returns whether to ask
+    /// this peer again.
     pub fn handle_answer(
         &mut self,
         address: &str,
@@ -259,8 +261,8 @@ mod tests {
     #[test]
     fn log_line_of_a_decision_is_bounded() {
         let mut inquiry = Inquiry::new(status_of("milepost-2"));
-        for n in 0..1_000 {
-            inquiry.handle_answer(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()));
+        for peer in 0..1_000 {
+            inquiry.handle_answer(&format!("10.0.0.{peer}:1"), Err("no answer".to_owned()));
         }
         let line = inquiry.decision().to_string();
         assert!(line.ends_with("; and 992 more)") && line.len() < 500, "{line}");

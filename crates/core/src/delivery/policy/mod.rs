@@ -31,7 +31,7 @@ use super::events::{
 use super::retry::{Attempts, Identity};
 use crate::batch::Batch;
 use crate::delivery::SpoolInventory;
-use crate::throttle::{Reasons, Throttle};
+use crate::throttle::{ReasonThrottle, Throttle};
 
 /// Time after which an insert counts as slow. While half of a window or of the buffer is used, a
 /// batch with a slow insert is also written to the spool, so that its messages are acknowledged.
@@ -89,7 +89,7 @@ pub struct Delivery {
     /// Why the spool last refused a batch or a row; `None` once it may accept again.
     spool_refusal: Option<String>,
     refusal_log: Throttle,
-    failure_log: Reasons,
+    failure_log: ReasonThrottle,
     /// Throttles [`DeliveryNotice::RowTooLarge`].
     too_large_row_log: Throttle,
     /// A refusal by the spool was logged, and the end of the refusals has not been logged yet.
@@ -123,7 +123,7 @@ impl Delivery {
             store_log: [const { Throttle::every(LOGGED_EVERY) }; StoreReason::ALL.len()],
             spool_refusal: None,
             refusal_log: Throttle::every(LOGGED_EVERY),
-            failure_log: Reasons::every(LOGGED_EVERY),
+            failure_log: ReasonThrottle::every(LOGGED_EVERY),
             too_large_row_log: Throttle::every(LOGGED_EVERY),
             is_refusal_logged: false,
             disk_log: Throttle::once(),
