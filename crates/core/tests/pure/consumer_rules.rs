@@ -25,10 +25,12 @@ use crate::rows::{self, WALL_MS, connected, consumer_settings, intake_settings, 
 
 const GPS: &str = "drivers/d/gps";
 
+/// A consumer whose surroundings the test plays.
 struct Rig {
     consumer: Consumer,
     began: Instant,
     now: Instant,
+    /// Packet id of the last message.
     packet_id: u16,
     /// Batches with an insert in flight.
     attempts: Vec<BatchId>,
@@ -61,6 +63,7 @@ impl Rig {
         self.consumer.handle_server_status(ServerStatus::ready(), self.now);
     }
 
+    /// Connects and subscribes a session. `window`: Receive Maximum in CONNACK.
     fn go_live(&mut self, session: usize, window: u16) {
         self.consumer.handle_event(session, connected(true, Some(window)), self.now);
         self.consumer.handle_event(
@@ -94,6 +97,7 @@ impl Rig {
         self.turn();
     }
 
+    /// Runs a turn of the shell: sends all acknowledgements, and records commands.
     fn turn(&mut self) {
         self.consumer.handle_timeout(self.now);
         for session in 0..self.consumer.sessions() {
@@ -249,7 +253,7 @@ fn small_windows_are_logged_once_after_all_sessions_connect() {
         }
         (0..3).for_each(|_| rig.turn());
         let logged = rig.lines(words);
-        assert_eq!(logged.len(), lines, "{sessions} sessions, {wanted}: {logged:?}");
+        assert_eq!(logged.len(), lines, "{sessions} sessions, {wanted} wanted: {logged:?}");
         let is_window_warning =
             |(warns, line): &(bool, String)| *warns && line.contains("allows 20 ");
         assert!(logged.iter().all(is_window_warning), "{logged:?}");
@@ -285,9 +289,10 @@ fn acks_stalled_for_20_s_make_the_process_unready() {
     let mut setup = plain();
     setup.intake.batch.age_max = Duration::from_secs(60);
     let mut world = World::new(setup, Server::new(1), Instant::now());
-    world.publish(1, true, false);
+    world.publish(1);
     for _ in 0..4 {
-        (0..5).for_each(|_| world.publish(1, true, false)); // a full batch, and one message in the next batch
+        // Fill a batch, and leave one message in the next batch.
+        (0..5).for_each(|_| world.publish(1));
         world.wait(Duration::from_secs(15));
         assert_eq!(world.consumer.session(0).unacked(), 1);
         assert_eq!(world.consumer.unready_reasons(world.instant()), [""; 0]);
@@ -327,7 +332,7 @@ fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
 }
 
 /// Builds a rig whose buffer has room for eight batches of ten rows each. A batch closes when the
-/// first row of the next one arrives.
+/// first row of the next batch arrives.
 fn rig_with_room_for_eight_batches() -> Rig {
     let mut setup = plain();
     let bytes_max = 10 * POSITION_BYTES_MAX;
@@ -399,7 +404,8 @@ fn deferring_for_the_clock_does_not_cause_spooling() {
     rig.receive(1, true, GPS, &payload(&[2]));
     rig.wait(300);
     assert_eq!((rig.attempts.len(), rig.stored), (1, 0));
-    rig.receive(0, true, GPS, &payload(&[3])); // and this one waits for an acknowledgement, too
+    // Unlike the other session, this one also waits for an acknowledgement.
+    rig.receive(0, true, GPS, &payload(&[3]));
     rig.turn();
     assert_eq!(rig.stored, 1);
 }
@@ -421,10 +427,10 @@ fn clock_step_above_the_limit_counts_as_a_jump() {
         assert_eq!(
             rig.consumer.watcher_request(rig.now).clock_jumps,
             u64::from(reason.is_some()),
-            "{ms}"
+            "{ms} ms"
         );
         let reasons = rig.unready_reasons().join("; ");
-        assert!(reason.is_none_or(|reason| reasons.contains(reason)), "{ms}: {reasons}");
+        assert!(reason.is_none_or(|reason| reasons.contains(reason)), "{ms} ms: {reasons}");
     }
 }
 

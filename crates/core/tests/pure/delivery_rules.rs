@@ -23,7 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
 
 /// The policy, with a scripted server and disk. The server answers each insert by `rule` after
-/// `insert_duration`; an insert that times out takes the whole timeout.
+/// `insert_duration`; an insert that times out takes the whole timeout. A name that contains
+/// `foreign` stands for columns of another version; the name `erased` for erased drivers.
 struct Rig {
     policy: Delivery,
     insert_duration: Duration,
@@ -37,6 +38,7 @@ struct Rig {
     tokens: BTreeMap<String, (String, Piece)>,
     /// Name of each file, and its number of rows or why it cannot be replayed.
     files: BTreeMap<File, (String, Result<usize, &'static str>)>,
+    /// Future reports, each with its time.
     pending: Vec<(Instant, Report)>,
     /// Batch name of each inserted piece, in order.
     inserted: Vec<String>,
@@ -50,7 +52,7 @@ struct Rig {
     /// Number of disk operations that hang.
     hanging: usize,
     /// Size of the next batch, in bytes.
-    bytes: usize,
+    batch_bytes: usize,
     /// Number of attempts sent to the server.
     attempts: usize,
 }
@@ -99,7 +101,7 @@ fn with_files(
         disk_is_full: false,
         disk_hangs: false,
         hanging: 0,
-        bytes: 1 << 20,
+        batch_bytes: 1 << 20,
         attempts: 0,
     }
 }
@@ -122,7 +124,7 @@ impl Rig {
         self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
-    /// Enqueues a batch with this many rows if there is demand.
+    /// Offers a batch with this many rows. Returns its id; `None` if there is no demand.
     fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
         if self.policy.demand(self.now) == Demand::Nothing {
             return None;
@@ -132,7 +134,7 @@ impl Rig {
         let positions: Vec<_> = (0..rows).map(|seq| position(name, seq)).collect();
         let batch = Batch {
             id,
-            bytes: self.bytes,
+            bytes: self.batch_bytes,
             positions,
             at_least_once,
             opened_at: Some(self.now),
@@ -152,6 +154,7 @@ impl Rig {
         self.pending.push((self.now + Duration::from_millis(millis), Report { batch, outcome }));
     }
 
+    /// Executes all commands: decides their reports, and when the policy gets them.
     fn execute(&mut self) {
         while let Some(command) = self.policy.poll_command() {
             match command {
@@ -162,11 +165,12 @@ impl Rig {
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
                     let target = (name.clone(), piece.clone());
-                    let known = self.tokens.entry(attempt.token).or_insert_with(|| target.clone());
+                    let used_for =
+                        self.tokens.entry(attempt.token).or_insert_with(|| target.clone());
                     // ClickHouse drops a second insert with the same token.
                     assert!(
-                        *known == target || name == "erased",
-                        "{target:?} sent with the token of {known:?}"
+                        *used_for == target || name == "erased",
+                        "{target:?} sent with the token of {used_for:?}"
                     );
                     let took = self.insert_duration;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
@@ -214,7 +218,7 @@ impl Rig {
                             Loaded::Rows(vec![rows])
                         }
                         Some((_, Err("newer"))) => Loaded::Newer("format version 2".to_owned()),
-                        Some((_, Err("damaged"))) => Loaded::Damaged("torn".to_owned()),
+                        Some((_, Err("damaged"))) => Loaded::Damaged("truncated".to_owned()),
                         Some((_, Err(why))) => Loaded::Unreadable(why.to_owned()),
                         None => Loaded::Gone,
                     };
@@ -240,6 +244,7 @@ impl Rig {
         self.notices.extend(std::iter::from_fn(|| self.policy.poll_notice()));
     }
 
+    /// Advances time, with a step at each deadline of the policy and at each report.
     fn wait(&mut self, duration: Duration) {
         let until = self.now + duration;
         loop {
@@ -267,6 +272,7 @@ impl Rig {
         self.execute();
     }
 
+    /// Waits until this many pieces are inserted in all. Returns how long that took.
     fn wait_for_inserted(&mut self, count: usize) -> Duration {
         let began = self.now;
         while self.inserted.len() < count {
@@ -287,18 +293,26 @@ impl Rig {
     fn has_notice(&self, matches: impl Fn(&DeliveryNotice) -> bool) -> bool {
         self.notices.iter().any(matches)
     }
+
+    /// Makes a file unreplayable for this reason.
+    fn break_file(&mut self, file: File, reason: &'static str) {
+        let (_, rows) = self.files.get_mut(&file).unwrap();
+        *rows = Err(reason);
+    }
 }
 
+/// Returns the names `bad0`, `bad1`, …, and then `good0`, `good1`, ….
 fn names(bad: usize, good: usize) -> Vec<String> {
-    (0..bad).map(|n| format!("bad{n}")).chain((0..good).map(|n| format!("good{n}"))).collect()
+    let bad_names = (0..bad).map(|index| format!("bad{index}"));
+    bad_names.chain((0..good).map(|index| format!("good{index}"))).collect()
 }
 
 #[test]
 fn insert_logs_its_success_only_after_a_failure() {
-    let failing = Cell::new(2);
+    let failures_left = Cell::new(2);
     let mut rig = rig(policy_settings(), move |name, _| {
-        let fails = name == "bad" && failing.get() > 0;
-        failing.set(failing.get() - u32::from(fails));
+        let fails = name == "bad" && failures_left.get() > 0;
+        failures_left.set(failures_left.get() - u32::from(fails));
         if fails { Err(FailureKind::Transient) } else { Ok(()) }
     });
     rig.offer("good", 1, true).unwrap();
@@ -360,7 +374,8 @@ fn failure_is_cleared_when_its_batch_is_fully_erased() {
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(30));
     assert!(rig.unready().contains("no insert gets through"), "{}", rig.unready());
-    rig.names.get_mut(&id).unwrap().0 = "erased".to_owned();
+    let (name, _) = rig.names.get_mut(&id).unwrap();
+    *name = "erased".to_owned();
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&id));
     assert_eq!(rig.unready(), "");
@@ -382,7 +397,7 @@ fn earlier_refusal_does_not_block_spooling_once_the_server_is_down() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     let id = rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(60));
-    assert!(rig.durable.is_empty(), "not spooled: an operator must fix it");
+    assert!(rig.durable.is_empty(), "not spooled, because an operator must fix the fault");
     rig.report_query_result(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(60));
     assert!(rig.durable.contains(&id));
@@ -408,18 +423,21 @@ fn one_failing_batch_does_not_stop_the_others() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig =
             rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
-        let mut direct = 0;
-        for n in 0..50 {
-            let name = if n == 0 { "poison".to_owned() } else { format!("d{n}") };
+        let mut sent_directly = 0;
+        for index in 0..50 {
+            let name = if index == 0 { "poison".to_owned() } else { format!("d{index}") };
             while rig.offer(&name, 1, true).is_none() {
                 rig.wait(Duration::from_millis(100));
             }
             let before = rig.files.len();
             rig.wait(Duration::from_secs(1));
-            direct += u32::from(n > 0 && rig.files.len() <= before);
+            sent_directly += u32::from(index > 0 && rig.files.len() <= before);
         }
         let took = rig.wait_for_inserted(49);
-        assert!(direct > 40, "{kind:?}: only {direct} of 49 went directly to the server");
+        assert!(
+            sent_directly > 40,
+            "{kind:?}: only {sent_directly} of 49 batches went directly to the server"
+        );
         assert!(took < 4 * TIMEOUT, "{kind:?}: the others waited {took:?}");
         rig.wait(Duration::from_secs(60));
         assert_eq!(rig.files.len(), 1);
@@ -497,10 +515,11 @@ fn rejected_spool_files_do_not_delay_the_rest() {
 #[test]
 fn unreadable_file_is_reported_and_does_not_delay_others() {
     let mut rig = with_files(spooling(), &names(1, 60), |_, _| Ok(()));
-    rig.files.values_mut().next().unwrap().1 = Err("the disk says no");
+    let oldest = *rig.files.keys().next().unwrap();
+    rig.break_file(oldest, "input/output error");
     let took = rig.wait_for_inserted(60);
     assert!(took < Duration::from_secs(5), "{took:?}");
-    assert!(rig.unready().contains("the disk says no"), "{}", rig.unready());
+    assert!(rig.unready().contains("input/output error"), "{}", rig.unready());
     assert_eq!(rig.policy.totals().in_spool, 10);
 }
 
@@ -553,8 +572,8 @@ fn files_replay_in_turn_and_an_empty_spool_is_ready() {
 fn only_damaged_spool_files_are_quarantined() {
     let mut rig = with_files(spooling(), &names(3, 1), |_, _| Ok(()));
     let files: Vec<File> = rig.files.keys().copied().collect();
-    rig.files.get_mut(&files[0]).unwrap().1 = Err("damaged");
-    rig.files.get_mut(&files[1]).unwrap().1 = Err("newer");
+    rig.break_file(files[0], "damaged");
+    rig.break_file(files[1], "newer");
     rig.files.remove(&files[2]);
     rig.wait_for_inserted(1);
     rig.wait(Duration::from_secs(60));
@@ -663,13 +682,14 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
 
 #[test]
 fn slow_insert_is_noticed_after_250_ms_if_it_may_be_spooled() {
-    for (spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut rig = rig(DeliveryConfig { has_spool: spool, ..policy_settings() }, |_, _| Ok(()));
+    for (has_spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let mut rig = rig(DeliveryConfig { has_spool, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(under_pressure);
         rig.offer("d", 1, true).unwrap();
         let after_100_ms = rig.began + Duration::from_millis(100);
         let checked_after = rig.policy.poll_timeout(after_100_ms).unwrap() - rig.began;
-        assert_eq!(checked_after < Duration::from_millis(350), spool && under_pressure);
+        assert_eq!(checked_after < Duration::from_millis(350), has_spool && under_pressure);
     }
 }
 
@@ -733,7 +753,7 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
             .filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. }))
             .count();
         assert_eq!(logged, 1, "logged once, not for each half or for a later larger batch");
-        rig.bytes = bytes;
+        rig.batch_bytes = bytes;
         rig.offer("d", 100, true).unwrap();
         rig.wait(Duration::from_secs(2));
         assert_eq!(rig.policy.batch_bytes_max(), Some(bytes_max));
@@ -744,7 +764,9 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
 fn oversized_row_waits_while_its_batch_is_being_stored() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TooLarge));
     rig.policy.set_under_pressure(true);
-    rig.insert_duration = Duration::from_millis(255); // the write begins at 250 ms, and is refused at 260
+    // The insert ends while the batch is being written: the write begins at 250 ms, and is refused
+    // at 260 ms.
+    rig.insert_duration = Duration::from_millis(255);
     rig.disk_is_full = true;
     rig.offer("d", 1, true).unwrap();
     rig.wait(Duration::from_secs(5));
@@ -791,7 +813,8 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
         assert!(!rig.unready().contains("no answer to an insert"), "{}", rig.unready());
         let refused = rig.policy.totals().refused;
         assert_eq!((50..=60).contains(&refused), is_full, "{refused} refusals: one a second");
-        let others: Vec<_> = (0..5).filter_map(|n| rig.offer(&format!("d{n}"), 1, true)).collect();
+        let others: Vec<_> =
+            (0..5).filter_map(|index| rig.offer(&format!("d{index}"), 1, true)).collect();
         rig.wait(Duration::from_secs(1));
         assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
         assert!(rig.unready().contains(reason), "reported for as long as a batch needs the disk");
@@ -836,7 +859,7 @@ fn oversized_reject_without_a_spool_is_counted_as_dropped() {
             },
         );
     let batch = Batch {
-        bytes: rig.bytes,
+        bytes: rig.batch_bytes,
         positions: vec![position("d", 0)],
         rejects: vec![reject(Reason::InvalidJson, 9), reject(Reason::InvalidJson, 65_536)],
         at_least_once: true,
@@ -919,8 +942,8 @@ fn failing_spool_does_not_block_inserts() {
 
 #[test]
 fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
-    for spool in [false, true] {
-        let mut rig = rig(DeliveryConfig { has_spool: spool, ..policy_settings() }, |_, _| {
+    for has_spool in [false, true] {
+        let mut rig = rig(DeliveryConfig { has_spool, ..policy_settings() }, |_, _| {
             Err(FailureKind::Transient)
         });
         rig.disk_hangs = true;
@@ -932,11 +955,11 @@ fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
 
 #[test]
 fn demand_is_bounded_by_insert_and_spool_capacity() {
-    for spool in [false, true] {
-        let mut rig = rig(
-            DeliveryConfig { has_spool: spool, inserts_in_flight: 3, ..policy_settings() },
-            |_, _| Ok(()),
-        );
+    for has_spool in [false, true] {
+        let mut rig =
+            rig(DeliveryConfig { has_spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| {
+                Ok(())
+            });
         rig.policy.set_under_pressure(true);
         rig.insert_duration = Duration::from_millis(300);
         rig.disk_hangs = true;
@@ -945,13 +968,13 @@ fn demand_is_bounded_by_insert_and_spool_capacity() {
         rig.wait(Duration::from_millis(251));
         assert_eq!(
             rig.policy.demand(rig.now),
-            if spool { Demand::ToStore } else { Demand::Nothing }
+            if has_spool { Demand::ToStore } else { Demand::Nothing }
         );
         for _ in 0..50 {
             rig.offer("d", 1, true);
             rig.wait(Duration::from_millis(200));
         }
-        assert_eq!(rig.hanging, if spool { 5 } else { 0 });
+        assert_eq!(rig.hanging, if has_spool { 5 } else { 0 });
     }
 }
 

@@ -23,6 +23,7 @@ use crate::rows::{
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
+/// A consumer whose broker and ClickHouse the test plays.
 struct Rig {
     consumer: Consumer,
     now: Instant,
@@ -32,7 +33,8 @@ struct Rig {
     attempts: Vec<u64>,
 }
 
-/// Builds a consumer. With 0 `sessions`, it only visits former sessions.
+/// Builds a consumer with this many sessions, and batches of at most `rows_max` rows. With 0
+/// `sessions`, the consumer only visits former sessions.
 fn rig(sessions: usize, rows_max: usize) -> Rig {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let intake = Intake::new(intake_settings(rows_max), decoder());
@@ -117,6 +119,7 @@ impl Rig {
             .handle_server_status(ServerStatus { clock_fault, ..ServerStatus::ready() }, self.now);
     }
 
+    /// Reports this outcome for every insert in flight.
     fn answer(&mut self, outcome: impl Fn() -> Outcome) {
         for batch in std::mem::take(&mut self.attempts) {
             self.consumer.handle_report(Report { batch, outcome: outcome() }, self.now);
@@ -159,27 +162,28 @@ const CLOSE: SessionCommand = SessionCommand::Disconnect { end_session: false };
 #[test]
 fn metrics_sum_all_sessions() {
     let mut rig = rig(2, 50);
-    let each = |rig: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(rig, id));
+    let for_both_sessions =
+        |rig: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(rig, id));
     let mut expected = SessionTotals { window: 2_000, ..SessionTotals::default() };
     assert_eq!(rig.totals(), expected, "no CONNACK has announced a window yet");
 
-    each(&mut rig, Rig::go_live);
+    for_both_sessions(&mut rig, Rig::go_live);
     (expected.connected, expected.window) = (2, 200);
     assert_eq!(rig.totals(), expected);
 
-    each(&mut rig, |rig, id| rig.publish(id, Some(1), 1));
+    for_both_sessions(&mut rig, |rig, id| rig.publish(id, Some(1), 1));
     rig.clock(Some("wrong"));
-    each(&mut rig, |rig, id| rig.publish(id, Some(2), 1));
+    for_both_sessions(&mut rig, |rig, id| rig.publish(id, Some(2), 1));
     (expected.messages_received, expected.messages_deferred) = (2, 2);
     (expected.unacked, expected.held_by_broker) = (2, 2);
     assert_eq!(rig.totals(), expected);
 
-    each(&mut rig, Rig::cut);
+    for_both_sessions(&mut rig, Rig::cut);
     (expected.unacked, expected.connected) = (0, 0);
     assert_eq!(rig.totals(), expected, "the broker redelivers unacknowledged messages");
 
     rig.wait(SECOND);
-    each(&mut rig, |rig, id| rig.connected(id, false));
+    for_both_sessions(&mut rig, |rig, id| rig.connected(id, false));
     (expected.reconnects, expected.sessions_lost, expected.held_by_broker) = (2, 2, 0);
     expected.sessions_lost_at_risk = 2; // the deferred messages
     assert_eq!(rig.totals(), expected);
@@ -251,15 +255,15 @@ fn leaving_session_retries_within_1_s_and_others_within_5_s() {
 
 #[test]
 fn visit_gives_up_after_eight_attempts_unless_session_exists() {
-    for is_known in [false, true] {
+    for exists in [false, true] {
         let mut rig = rig(0, 50);
-        if is_known {
+        if exists {
             rig.connected(0, true);
         }
         for attempt in 1..10 {
             rig.cut(0);
             let has_ended = rig.connection(0) == ConnectionState::Ended;
-            assert_eq!(has_ended, !is_known && attempt >= 8, "{attempt}");
+            assert_eq!(has_ended, !exists && attempt >= 8, "attempt {attempt}");
             rig.wait(5 * SECOND);
         }
     }
@@ -384,7 +388,7 @@ fn batches_are_halved_after_a_too_large_insert() {
     assert!(bytes[1] <= bytes[0] / 2, "{bytes:?}");
 }
 
-/// By default, EMQX allows 32 messages in flight per session; further ones wait in its queue.
+/// By default, EMQX allows 32 messages in flight per session; further messages wait in its queue.
 #[test]
 fn full_window_is_an_unready_reason_with_advice() {
     for (wanted, advice) in

@@ -1,5 +1,5 @@
 //! Tests a process with fewer sessions than its predecessor: the broker still queues messages for
-//! the surplus ones.
+//! the predecessor's further sessions.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,9 @@ use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
 
-/// Runs a process with `members` + `former` sessions, then one with `members`, while devices
-/// publish. Each of `kills` is the time in milliseconds after which a process is killed.
+/// Runs a process with `members` + `former` sessions, and then a process with `members` sessions,
+/// while devices publish. Each of `kills` is the time, in milliseconds, after which a process is
+/// killed.
 fn shrink(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
     let setup = Setup {
         consumer: consumer_settings(members + former),
@@ -26,17 +27,17 @@ fn shrink(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> Wor
     };
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(1));
-    (0..200).for_each(|_| world.publish(1, true, false));
+    (0..200).for_each(|_| world.publish(1));
     world.setup.consumer.connections = Connections::Fixed(members);
     world.broker.expiry = Some(expiry);
     world.kill();
     for kill in kills {
-        world.publish(1, true, false);
+        world.publish(1);
         world.wait(Duration::from_millis(*kill));
         world.kill();
     }
     for _ in 0..100 {
-        (0..20).for_each(|_| world.publish(1, true, false));
+        (0..20).for_each(|_| world.publish(1));
         world.wait(Duration::from_millis(250));
     }
     world
@@ -63,8 +64,8 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     );
 }
 
-/// Under load, a CONNACK can take a second, and messages wait in each session until it is visited.
-/// Visits therefore run concurrently.
+/// Under load, a CONNACK can take a second, and messages wait in each session until the session is
+/// visited. Visits therefore run concurrently.
 #[test]
 fn sixty_former_sessions_are_visited_in_four_rounds() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -101,17 +102,17 @@ fn killed_process_leaves_no_gap_in_session_numbers() {
     };
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(1));
-    (0..16).for_each(|_| world.publish(1, true, false));
+    (0..16).for_each(|_| world.publish(1));
     world.wait(Duration::from_secs(10));
-    world.server.mood(Mood::Refusing);
-    world.publish(1, true, false); // the seventeenth message goes to the last of the nine sessions
+    world.server.set_mood(Mood::Refusing);
+    world.publish(1); // the seventeenth message goes to the last of the nine sessions
     world.setup.consumer.connections = Connections::Fixed(1);
     world.broker.expiry = Some(Duration::from_secs(30));
     world.kill();
     world.wait(Duration::from_secs(10));
     assert_eq!(world.broker.sessions.len(), 9, "no session is ended before the last one is empty");
     world.kill();
-    world.server.mood(Mood::Fine);
+    world.server.set_mood(Mood::Fine);
     world.wait(Duration::from_secs(60));
     world.recover();
     assert!(world.missing().is_empty());
@@ -132,10 +133,10 @@ fn empty_former_session_is_ended_when_the_search_completes() {
     consumer.handle_timeout(now);
     assert_eq!(consumer.sessions(), 4, "the next three indices are visited");
 
-    // Only the first one exists, and the last visit takes longest.
+    // Only the first of the visited sessions exists, and the last visit takes longest.
     consumer.handle_event(1, connected(true, None), now);
     consumer.handle_timeout(now);
-    assert_eq!(consumer.sessions(), 5, "and one more index");
+    assert_eq!(consumer.sessions(), 5, "a found session adds one more index");
     for _ in 0..2 {
         consumer.handle_event(1, SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
         now += Duration::from_secs(2);
@@ -157,7 +158,7 @@ fn empty_former_session_is_ended_when_the_search_completes() {
     );
 }
 
-/// Prometheus treats a falling counter as a restarted one, and adds its whole value.
+/// Prometheus treats a counter that falls as restarted, and adds its whole value.
 #[test]
 fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -201,27 +202,27 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
 }
 
 /// In the cases, the first former session has expired, is taken over, or does not respond; the
-/// second one exists. `milepost drain` (0 members) visits every index and counts none as expired,
-/// because it does not know how many sessions there were.
+/// second session exists. `milepost drain` (0 members) visits every index and counts no session as
+/// expired, because it does not know how many sessions there were.
 #[test]
 fn expired_session_is_logged_once_if_a_later_one_exists() {
     let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
-    let one = FormerSessionTotals { found: 1, ..FormerSessionTotals::default() };
+    let one_found = FormerSessionTotals { found: 1, ..FormerSessionTotals::default() };
     let cases = [
         (
             1,
             vec![connected(false, None), disconnected(false)],
-            FormerSessionTotals { expired: 1, ..one },
+            FormerSessionTotals { expired: 1, ..one_found },
         ),
         (
             1,
             vec![connected(true, None), disconnected(true)],
-            FormerSessionTotals { found: 2, unfinished: 1, contested: 1, ..one },
+            FormerSessionTotals { found: 2, unfinished: 1, contested: 1, ..one_found },
         ),
-        (1, vec![], one),
-        (0, vec![connected(false, None), disconnected(false)], one),
+        (1, vec![], one_found),
+        (0, vec![connected(false, None), disconnected(false)], one_found),
     ];
-    for (members, first, totals) in cases {
+    for (members, events_of_first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         let intake = Intake::new(intake_settings(50), decoder());
         let (mut consumer, now) =
@@ -231,13 +232,13 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
             consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
         }
         consumer.handle_timeout(now);
-        first.into_iter().for_each(|event| consumer.handle_event(members, event, now));
+        events_of_first.into_iter().for_each(|event| consumer.handle_event(members, event, now));
         consumer.handle_event(members + 1, connected(true, None), now);
         consumer.handle_timeout(now);
         assert_eq!(
             consumer.totals().former_sessions.expired,
             0,
-            "not before every visit has ended"
+            "sessions count as expired only after every visit has ended"
         );
         for absent in members + 2..consumer.sessions() {
             consumer.handle_event(absent, connected(false, None), now);

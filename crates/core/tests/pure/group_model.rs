@@ -123,14 +123,14 @@ struct Group {
     accepted: BTreeSet<u32>,
     /// Messages that were lost with a node that died.
     lost_with_node: BTreeSet<u32>,
-    /// The messages of `lost_with_node` that no process could insert: none received them, or the
-    /// process that did has died. Their loss is excused.
+    /// The messages of `lost_with_node` that no process could insert: no process received them, or
+    /// the process that received them has died. Their loss is excused.
     excused: BTreeSet<u32>,
     /// Messages of the driver that is erased in this schedule.
     erasable: BTreeSet<u32>,
     erased: bool,
     /// Rows of the erased driver that were stored when the last process had received the list. No
-    /// more may be stored afterwards.
+    /// further row may be stored afterwards.
     stored_erasable: Option<BTreeSet<u32>>,
     /// First former session that expired although the only process of its member was running all
     /// the time.
@@ -456,7 +456,7 @@ impl Group {
             68..72 => {
                 let disk = rng.choice([Disk::Fine, Disk::Full, Disk::Hanging]).unwrap();
                 let now = self.began + self.elapsed;
-                self.processes[index].world.server.disk(disk, now);
+                self.processes[index].world.server.set_disk(disk, now);
             }
             72..76 if self.is_alive(index) => self.kill(index),
             76..79 if self.is_alive(index) => {
@@ -531,7 +531,7 @@ impl Group {
         for index in 0..self.processes.len() {
             let member_number = self.processes[index].member_number;
             let process = &mut self.processes[index];
-            process.world.server.disk(Disk::Fine, now);
+            process.world.server.set_disk(Disk::Fine, now);
             if process.is_drain {
                 continue;
             }
@@ -583,7 +583,8 @@ impl Group {
         };
         let processes: Vec<_> = self.processes.iter().map(describe).collect();
         Err(format!(
-            "not recovered after an hour: {waiting} messages wait, {files} files, sessions {sessions:?}, processes {processes:?}"
+            "not recovered after an hour: {waiting} messages wait, {files} files, sessions \
+             {sessions:?}, processes {processes:?}"
         ))
     }
 
@@ -707,9 +708,9 @@ fn seeds(count: u32) -> Range<u64> {
 
 #[test]
 fn group_survives_random_faults_without_losing_messages() {
-    // 1246851: a zombie took over a successor's session, which had expired when the successor
-    // looked for it. 820097748: a batch with one row in quarantine continued its inserts although
-    // its slot was taken.
+    // 1246851: a process that had hung took over a session of its successor, which had expired when
+    // the successor looked for it. 820097748: a batch with one row in quarantine continued its
+    // inserts although its slot was taken.
     for seed in [1_246_851, 820_097_748].into_iter().chain(seeds(150)) {
         if let Err(why) = play(seed, Mistake::None) {
             panic!("schedule {seed}: {why}");

@@ -25,8 +25,10 @@ pub const WALL_MS: i64 = 1_767_225_600_000;
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub topic: &'static str,
+    /// The numbers of the message's points.
     pub seqs: Vec<u32>,
     pub payload: String,
+    /// QoS 1; otherwise QoS 0.
     pub qos1: bool,
 }
 
@@ -70,8 +72,8 @@ pub fn limits() -> decode::Limits {
     }
 }
 
-/// Returns a source in milepost's own format on `drivers/+/gps`, and one in the OwnTracks format on
-/// `owntracks/+`.
+/// Returns a source in milepost's own format on `drivers/+/gps`, and a source in the OwnTracks
+/// format on `owntracks/+`.
 pub fn sources() -> [Source; 2] {
     let owntracks = Format::Mapped(Arc::new(shipped("owntracks", None).unwrap()));
     let driver = Driver::Topic(Template::first());
