@@ -29,8 +29,8 @@ const _: () = assert!(
         <= BYTES_MAX_MIN
 );
 
-/// Flood limit: above this many rejects per second, one row stands for several with the same
-/// reason.
+/// Flood limit: above this many rejects per second, one row stands for several rejects with the
+/// same reason.
 pub const REJECT_ROWS_PER_SECOND_MAX: u32 = 100;
 /// Flood limit in bytes of rejects per second, counted as in [`Batch::bytes`].
 pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
@@ -40,7 +40,8 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Age of the first row at which a batch is due. [`Batcher::lengthen_age_max`] can raise it.
+    /// Age of a batch's first row at which the batch is due. [`Batcher::lengthen_age_max`] can
+    /// raise this age.
     pub age_max: Duration,
     /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,

@@ -28,6 +28,7 @@ const REJECT_BYTES: usize = 512;
 /// Milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
 
+/// Returns the tables of the consumer and of the commands.
 fn tables() -> impl Iterator<Item = &'static Table> {
     TABLES.into_iter().chain(COMMAND_TABLES)
 }
@@ -41,7 +42,8 @@ pub struct Insert {
     pub rows: usize,
 }
 
-/// Encodes a batch: an insert of its positions, one of its rejects, or both.
+/// Encodes a batch: an insert of its positions, if it has any, and then an insert of its rejects,
+/// if it has any.
 #[must_use]
 pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
     let positions = insert(
@@ -61,6 +63,7 @@ fn sort_key(position: &Position) -> impl Ord + '_ {
     (day(position.ts), &position.driver_id, position.ts, position.seq, position.lat, position.lng)
 }
 
+/// Returns the number of the day, UTC, since 1970-01-01.
 fn day(ts: Timestamp) -> i64 {
     ts.unix_ms().div_euclid(DAY_MS)
 }
@@ -77,45 +80,50 @@ fn day(ts: Timestamp) -> i64 {
 fn sorted(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
     let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
-    let (mut shared, mut longest) = (first.len(), 0);
+    let (mut prefix_bytes, mut id_bytes_max) = (first.len(), 0);
     let (mut earliest, mut latest) =
         (Timestamp::from_unix_ms(i64::MAX), Timestamp::from_unix_ms(i64::MIN));
     for row in rows {
         let id = row.driver_id.as_bytes();
-        longest = longest.max(id.len());
-        while !id.starts_with(&first[..shared]) {
-            shared -= 1;
+        id_bytes_max = id_bytes_max.max(id.len());
+        while !id.starts_with(&first[..prefix_bytes]) {
+            prefix_bytes -= 1;
         }
         earliest = earliest.min(row.ts);
         latest = latest.max(row.ts);
     }
-    let since = |ts: Timestamp| u32::try_from(ts.unix_ms().saturating_sub(earliest.unix_ms())).ok();
-    let has_time = longest - shared <= size_of::<u64>() && since(latest).is_some();
-    let row = |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("a row index")];
-    let key = |(index, row): (u32, &Position)| {
-        let (mut id_part, suffix) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
+    let ms_since_earliest =
+        |ts: Timestamp| u32::try_from(ts.unix_ms().saturating_sub(earliest.unix_ms())).ok();
+    let keys_have_times =
+        id_bytes_max - prefix_bytes <= size_of::<u64>() && ms_since_earliest(latest).is_some();
+    let row_of =
+        |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("a row index")];
+    let key_of = |(index, row): (u32, &Position)| {
+        let mut id_part = [0; size_of::<u64>()];
+        let suffix = &row.driver_id.as_bytes()[prefix_bytes..];
         let bytes = suffix.len().min(id_part.len());
         id_part[..bytes].copy_from_slice(&suffix[..bytes]);
-        let time_part = since(row.ts).filter(|_| has_time).unwrap_or(0);
+        let time_part = ms_since_earliest(row.ts).filter(|_| keys_have_times).unwrap_or(0);
         u128::from(u64::from_be_bytes(id_part)) << 64
             | u128::from(time_part) << 32
             | u128::from(index)
     };
-    let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
+    let mut keys: Vec<u128> = (0..).zip(rows).map(key_of).collect();
     // The stable sort is faster here: it merges sorted runs, and the points of one array arrive
     // sorted.
     keys.sort();
-    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
-        equal.sort_unstable_by(|a, b| sort_key(row(*a)).cmp(&sort_key(row(*b))));
+    let differ_only_in_index = |a: &u128, b: &u128| a >> 32 == b >> 32;
+    for equal in keys.chunk_by_mut(differ_only_in_index).filter(|equal| equal.len() > 1) {
+        equal.sort_unstable_by(|a, b| sort_key(row_of(*a)).cmp(&sort_key(row_of(*b))));
     }
     // The sort key begins with the day. A stable sort keeps the order within each day.
     if day(earliest) != day(latest) {
-        keys.sort_by_key(|key| day(row(*key).ts));
+        keys.sort_by_key(|key| day(row_of(*key).ts));
     }
-    keys.into_iter().map(row)
+    keys.into_iter().map(row_of)
 }
 
-/// Encodes rows into an insert; `None` if there are none. `bytes_each`: expected bytes per row.
+/// Encodes rows into an insert; `None` if there are no rows. `bytes_each`: expected bytes per row.
 fn insert<'r, T: 'r>(
     table: &Table,
     database: &str,
@@ -168,7 +176,7 @@ impl Insert {
                 }
                 at += length;
             }
-            // Copy the rows since the last erased one, up to this one.
+            // Copy the rows between the previous erased row and this one.
             if is_row_erased {
                 body.extend_from_slice(&self.body[copy_from..begin]);
                 (copy_from, erased) = (at, erased + 1);
@@ -203,7 +211,7 @@ mod tests {
     use milepost_decode::formats::Format;
     use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Message, Source, Template};
 
-    /// Returns an insert of ten positions and one of ten rejects. Each row has another length.
+    /// Returns an insert of ten positions and an insert of ten rejects. The rows differ in length.
     fn inserts() -> Vec<Insert> {
         let driver = Driver::Topic(Template::first());
         let source = Source::new("drivers/+/gps", driver, Format::Milepost, Keep::All);
@@ -297,7 +305,8 @@ mod tests {
             }
             assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);
             assert_eq!(insert.without(|_| true).unwrap().0.rows, 0);
-            // An insert of an older version, with fewer columns, and one of a newer version.
+            // An insert of an older version has fewer columns; an insert of a newer version has
+            // unknown columns.
             let older = "INSERT INTO other.positions (driver_id, seq) FORMAT RowBinary";
             let body = Bytes::from_static(b"\x01a\0\0\0\0\x01b\0\0\0\x07");
             let older = Insert { statement: older.into(), body, rows: 2 };

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::encode::Insert;
 use super::erased::Erased;
 
-/// Age from which on a list of erased drivers is too old for an insert to start. `milepost erase`
-/// waits longer than this before it reports that no row of the driver is left.
+/// A list of erased drivers of this age is too old for an insert to start. `milepost erase` waits
+/// longer than this before it reports that no row of the driver is left.
 pub const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 
 /// The list of erased drivers, and when it was read. The default was never read, so no insert may
@@ -81,8 +81,8 @@ impl ErasedSnapshot {
     }
 }
 
-/// The time at which a list of erased drivers was read. The rows of one insert were checked against
-/// that list.
+/// The time at which a list of erased drivers was read: the list against which the rows of an
+/// insert were checked.
 #[derive(Debug, Clone, Copy)]
 pub struct ListAge {
     read_at: Instant,

@@ -49,7 +49,8 @@ impl Throttle {
 }
 
 /// Limits the log lines of a failure whose reason alternates: each reason has a limit of its own.
-/// Digits are ignored, so reasons that differ only in their numbers ("3 s", "4 s") count as one.
+/// Digits are ignored, so reasons that differ only in their numbers ("3 s", "4 s") count as the
+/// same reason.
 #[derive(Debug)]
 pub struct ReasonThrottle {
     interval: Duration,

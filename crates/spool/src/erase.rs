@@ -1,7 +1,7 @@
 //! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
-//! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash
-//! between these two steps leaves both files. Then the rows that are in both files become
+//! Guarantee: all other rows stay. A new file without the erased rows is fsynced before the old
+//! file is removed. A crash in between leaves two files. Then the rows that are in both become
 //! duplicates, which collapse in ClickHouse, and the next erasure removes the old file. After a
 //! successful erasure, a power cut does not bring an erased row back.
 

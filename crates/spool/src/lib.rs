@@ -106,7 +106,7 @@ pub struct Spool {
 #[derive(Debug, Default)]
 struct State {
     next_sequence: u64,
-    /// Bytes of all spool files, including quarantine and unfinished ones.
+    /// Bytes of all spool files, including unfinished files and files in quarantine.
     bytes: u64,
 }
 
@@ -192,8 +192,8 @@ impl Spool {
             .and_then(|()| fs::rename(&unfinished, &path))
             .and_then(|()| sync_dir(&self.dir));
         if let Err(error) = written {
-            // Leave no file behind: the broker redelivers its messages, so a replay would insert
-            // them a second time.
+            // Leave no file behind: the broker redelivers the batch's messages, so a replay would
+            // insert their rows a second time.
             let _ = fs::remove_file(&unfinished);
             let _ = fs::remove_file(&path);
             self.state().bytes -= file.bytes;

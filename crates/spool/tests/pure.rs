@@ -38,7 +38,7 @@ fn reject(reason: Reason, payload_bytes: usize) -> Reject {
     }
 }
 
-/// Returns an insert of three positions and one of a reject. Their bodies are not real rows.
+/// Returns an insert of three positions and an insert of one reject. Their bodies are not rows.
 fn inserts() -> Vec<Insert> {
     let body: Vec<u8> = (0..=255).collect();
     let insert = |table, body: Bytes, rows| Insert {

@@ -36,8 +36,8 @@ const NAMED_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrowthStep {
     Nothing,
-    /// Add a consuming session, with the index after the last consuming one. A visit that has ended
-    /// at that index starts to consume.
+    /// Add a consuming session, with the index after the last consuming session. A visit that has
+    /// ended at that index starts to consume.
     Grow,
     /// Visit the former session whose index follows those of all sessions.
     Visit,
@@ -134,7 +134,7 @@ impl Growth {
     }
 
     /// Returns a line of `/readyz` for each of the first [`NAMED_MAX`] sessions that do not
-    /// consume, and a line with the number of further ones. A session that was added after the
+    /// consume, and a line with the number of further sessions. A session that was added after the
     /// start of the process is skipped until it has been subscribed once.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();

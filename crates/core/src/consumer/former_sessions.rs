@@ -62,7 +62,7 @@ impl FormerSessions {
     }
 
     /// Returns whether to visit the next index, and records when the search is complete. `nodes`:
-    /// number of the broker's nodes. The first `consuming` sessions consume; all later ones are
+    /// number of the broker's nodes. The first `consuming` sessions consume; all later sessions are
     /// visits.
     pub(super) fn needs_visit(
         &mut self,
@@ -74,10 +74,13 @@ impl FormerSessions {
             return false;
         }
         let visits = &sessions[consuming..];
-        // Number of visits up to the last one that found a session.
+        // Number of visits up to the last visit that found a session.
         let found_below = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
-        let ahead = (ABSENT_MAX + nodes.saturating_sub(1)).max(found_below * VISITS_PER_FOUND);
-        let absent_max = if self.visits_all { CONNECTIONS_MAX } else { ahead };
+        let absent_max = if self.visits_all {
+            CONNECTIONS_MAX
+        } else {
+            (ABSENT_MAX + nodes.saturating_sub(1)).max(found_below * VISITS_PER_FOUND)
+        };
         let sessions_wanted = (consuming + found_below + absent_max).min(CONNECTIONS_MAX);
         if sessions.len() < sessions_wanted {
             return true;

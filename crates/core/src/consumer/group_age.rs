@@ -40,7 +40,7 @@ impl GroupAge {
     /// Returns the age at which a batch closes while neither half of a window nor half of the
     /// buffer is used.
     pub(super) fn age(&self) -> Duration {
-        let shared = self.age_max.saturating_mul(self.members) / INSERTS_PER_AGE;
-        shared.min(self.members_age_max).max(self.age_max)
+        let proportional = self.age_max.saturating_mul(self.members) / INSERTS_PER_AGE;
+        proportional.min(self.members_age_max).max(self.age_max)
     }
 }

@@ -55,8 +55,8 @@ use milepost_decode::Message;
 /// Age at which an open batch may close early: for the spool, or while the process is leaving. Each
 /// spool file costs two fsyncs and an insert, so even then a batch waits this long for more rows.
 const EARLY_AGE: Duration = Duration::from_millis(100);
-/// Time without any acknowledgement, while messages wait for one, after which `/readyz` reports a
-/// stall.
+/// Time without any acknowledgement, while messages are unacknowledged, after which `/readyz`
+/// reports a stall.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// Configuration of the whole consumer.
@@ -75,7 +75,7 @@ pub struct ConsumerConfig {
     /// Longest age of a batch in a large group. Zero: the age does not depend on the size of the
     /// group.
     pub members_age_max: Duration,
-    /// Largest tolerated jump of the wall clock. After a larger one, messages are deferred until
+    /// Largest tolerated jump of the wall clock. After a larger jump, messages are deferred until
     /// this host's clock has been compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
@@ -91,7 +91,7 @@ pub struct Consumer {
     nodes: Nodes,
     clock: Clock,
     broker_drops: BrokerDrops,
-    /// Age at which a batch closes; it is raised in a large group.
+    /// Age at which a batch closes, which is raised in a large group.
     group_age: GroupAge,
     leaving: Option<Leave>,
     /// At QoS 0: since when there has been no room for the messages of one more read from a socket.

@@ -29,7 +29,7 @@ pub const NODE_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct NodeState {
     node: Node,
-    /// Time of the last failed attempt, if none has succeeded since.
+    /// Time of the last failed attempt; `None` if an attempt has succeeded since, or none failed.
     failed_at: Option<Instant>,
 }
 
@@ -167,7 +167,7 @@ impl Nodes {
         let mut moved = None;
         let placement = &mut self.placements[session];
         let state = self.states.iter_mut().find(|state| state.node == placement.node);
-        // If the connection has ended since the last call: whether it was live before.
+        // `Some` if the connection has ended since the last call: whether it had been live.
         let ended_live = if let ConnectionState::BackingOff { was_live, .. } = connection {
             Some(was_live)
         } else {

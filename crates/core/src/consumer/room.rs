@@ -20,8 +20,8 @@ use milepost_decode::position::Timestamp;
 
 /// Longest pause of reading. EMQX closes a socket from which nothing is read for 15 s.
 const HELD_BACK_MAX: Duration = Duration::from_secs(2);
-/// Buffer space reserved for the messages of one more read, of up to 64 KiB. What has been read
-/// must be kept: it cannot go back into the socket.
+/// Buffer space reserved for the messages of one more read from a socket, of up to 64 KiB. Bytes
+/// that have been read must be kept, because they cannot go back into the socket.
 const READ_ROOM_BYTES: usize = 128 * 1024;
 
 impl Consumer {

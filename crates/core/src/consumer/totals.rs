@@ -22,7 +22,7 @@ pub struct ConsumerTotals {
     pub window_full_for: Duration,
     /// Age at which the open batch closes.
     pub batch_age_max: Duration,
-    /// A session is leaving, and its UNSUBACK is outstanding.
+    /// At least one session is leaving, and its UNSUBACK is outstanding.
     pub still_subscribed: bool,
 }
 

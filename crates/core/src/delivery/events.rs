@@ -32,7 +32,7 @@ pub enum DeliveryCommand {
     Encode(Batch),
     /// Insert a piece of the batch.
     Attempt { batch: BatchId, piece: Piece, attempt: Attempt },
-    /// Cancel the attempt of the batch, if one is in flight; the attempt is reported as ambiguous.
+    /// Cancel the attempt of the batch, if an attempt is in flight. It is reported as ambiguous.
     Abort(BatchId),
     /// Write the batch to the spool.
     Store(BatchId),
@@ -102,7 +102,7 @@ impl Outcome {
 /// The content of a spool file.
 #[derive(Debug)]
 pub enum Loaded {
-    /// The file was read. It has this number of rows in each of its inserts.
+    /// The file was read. The value is the number of rows of each of its inserts.
     Rows(Vec<usize>),
     /// The content differs from what was written; a checksum or a length is wrong.
     Damaged(String),

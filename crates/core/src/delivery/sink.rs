@@ -1,5 +1,5 @@
-//! The destination of inserts, and the ways in which an insert can fail. ClickHouse is behind a
-//! trait, so that tests can script it.
+//! The destination of inserts, and the kinds of failure. ClickHouse is behind a trait, so that
+//! tests can put a scripted server in its place.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;

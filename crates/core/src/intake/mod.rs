@@ -7,8 +7,8 @@
 //!
 //! - Rows leave in the order of arrival. Every row that was taken leaves, even if its connection
 //!   ends first.
-//! - A message is complete only when the batch that holds its last row is durable, and every batch
-//!   before that one. A message without rows is complete together with the open batch, or with the
+//! - A message is complete only when the batch that holds its last row is durable, and every
+//!   earlier batch. A message without rows is complete together with the open batch, or with the
 //!   last closed batch if the open batch is empty.
 //! - Closed batches take at most `buffer_bytes_max`, plus one batch, plus one message. A message
 //!   takes at most 33 times its bytes.
@@ -88,7 +88,7 @@ pub enum CloseWhen {
 /// Counters since the intake began, and gauges; in positions unless stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntakeTotals {
-    /// Points, valid or not, and one for each message that was rejected as a whole.
+    /// Points, valid or not. A message that was rejected as a whole counts as one point.
     pub received: u64,
     /// Points and messages rejected, by [`Reason`].
     pub rejected: [u64; Reason::ALL.len()],
@@ -109,7 +109,7 @@ pub struct IntakeTotals {
     pub in_flight: u64,
 }
 
-/// A closed batch that is not durable, or that waits for an earlier one.
+/// A closed batch that is not durable, or that waits for an earlier batch.
 #[derive(Debug)]
 struct Closed {
     batch: u64,

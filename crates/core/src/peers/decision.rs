@@ -1,9 +1,9 @@
 //! The decision of one member at SIGTERM: leave the group, or keep the session for the next
 //! process.
 //!
-//! A member leaves if a member with a lower name stays: one that is subscribed to the same topics
-//! in the same group and is not leaving. All names have one order, so two members that stop at the
-//! same time cannot both rely on each other.
+//! A member leaves if a member with a lower name stays: that member is subscribed to the same
+//! topics in the same group and is not leaving. All names have one order, so two members that stop
+//! at the same time cannot both rely on each other.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl Inquiry {
             Ok(theirs) => {
                 let ours = &self.ours;
                 let (reason, next) = match order(&theirs.name, &ours.name) {
-                    // The answer of this process, possibly at another of its addresses.
+                    // This process itself has answered, possibly at another of its addresses.
                     Ordering::Equal => {
                         self.refusals.remove(address);
                         return FollowUp::Settled;

@@ -65,8 +65,8 @@ pub enum Leave {
 pub enum Admission {
     /// Take the message. The value is its arrival number; `None` at QoS 0.
     Take(Option<u64>),
-    /// Leave the message unacknowledged. The broker redelivers it on the next connection, or the
-    /// message is a copy of one that is already in flight on this connection.
+    /// Leave the message unacknowledged. The broker redelivers it on the next connection, unless
+    /// the message is a copy of a message that is already in flight on this connection.
     Defer,
     /// Drop the message and count its points: at QoS 0 the broker does not send it again.
     Shed,
@@ -223,7 +223,7 @@ pub enum AtRisk {
     WindowFull,
     /// The session had no connection for at least the session expiry, so the broker ended it.
     Expired { away: Duration },
-    /// The broker accepted the first reconnect attempt, so it had not restarted. It had discarded
+    /// The broker accepted the first reconnect attempt, so it had not restarted, but had discarded
     /// the session.
     BrokerNotRestarted,
 }

@@ -52,8 +52,8 @@ pub struct Session {
     acks: Acks,
     window: Window,
     saturation: Saturation,
-    /// Why messages are deferred on this connection. Once set, it stays set until the connection
-    /// ends: MQTT acknowledges in order (MQTT-4.6.0-2), so no later message could be acknowledged
+    /// Why messages are deferred on this connection. The reason stays until the connection ends,
+    /// because PUBACKs are sent in order (MQTT-4.6.0-2): no later message can be acknowledged
     /// either.
     paused: Option<DeferReason>,
     /// Messages deferred on this connection.
@@ -207,7 +207,7 @@ impl Session {
     }
 
     /// Returns the packet id to acknowledge next. Write its PUBACK, then call
-    /// [`ack_sent`](Self::ack_sent); until then the same id is returned.
+    /// [`ack_sent`](Self::ack_sent); until that call, the same id is returned.
     #[must_use]
     pub fn ack_due(&self) -> Option<u16> {
         self.acks.due()
@@ -281,8 +281,8 @@ impl Session {
         self.continuity.forget();
     }
 
-    /// Returns the time of the next connection attempt. `None` if none is planned, or if another
-    /// client has taken the session over.
+    /// Returns the time of the next connection attempt. `None` if no attempt is planned, or if
+    /// another client has taken the session over.
     #[must_use]
     pub fn next_try(&self) -> Option<Instant> {
         let ConnectionState::BackingOff { until, .. } = self.connection else { return None };
@@ -313,7 +313,7 @@ impl Session {
     }
 
     /// Returns whether the session is connected, every message of this connection is acknowledged,
-    /// and none is deferred.
+    /// and no message is deferred.
     fn is_settled(&self) -> bool {
         self.is_connected() && self.acks.unacked() == 0 && self.paused.is_none()
     }
@@ -395,15 +395,15 @@ impl Session {
         match then {
             AfterEmptying::Keep => self.purpose = Purpose::Flush,
             // Reconnect with a clean start, so that the broker discards the session. The broker
-            // gives messages that arrived meanwhile to the other members of the group.
+            // gives messages that it has queued meanwhile to the other members of the group.
             AfterEmptying::End if self.was_found() => {
                 let messages = self.totals.messages_received;
                 self.notices.push_back(SessionNotice::FormerSessionEmptied { messages });
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
-            // This connection created the session, so its own DISCONNECT can end the session. That
-            // DISCONNECT depends on the purpose, so set the purpose first.
+            // This connection created the session, so its own DISCONNECT can end the session. The
+            // content of DISCONNECT depends on the purpose, so set the purpose first.
             AfterEmptying::End => {
                 self.purpose = Purpose::End;
                 self.disconnect(false, now);

@@ -5,8 +5,8 @@
 //! connection until the batch is inserted, so waiting for more rows only delays the batch.
 //!
 //! CONNACK does not state the window reliably: its Receive Maximum limits what *we* may publish
-//! (MQTT 5, 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So the
-//! window is a guess:
+//! (MQTT 5, 3.2.2.3.3). EMQX announces its delivery window as Receive Maximum; HiveMQ and Mosquitto
+//! do not. So the window is a guess:
 //!
 //! - The first guess is the announced value. If more messages than the guess are unacknowledged,
 //!   the guess was too low.
@@ -85,7 +85,7 @@ impl Window {
     }
 
     /// Resets the window for a new connection. `announced`: the Receive Maximum in the broker's
-    /// CONNACK, if it has one.
+    /// CONNACK, if the CONNACK has it.
     pub fn connected(&mut self, announced: Option<u16>) {
         *self = Self::new(u16::try_from(self.receive_maximum).unwrap_or(u16::MAX));
         if let Some(announced) = announced {
@@ -140,7 +140,8 @@ impl Window {
         }
     }
 
-    /// Drops a probe whose answer is overdue, and doubles the pause before the next one.
+    /// Drops a probe whose answer is overdue. The next probe follows after a pause, which doubles
+    /// with each unanswered probe.
     pub fn expire_probe(&mut self, now: Instant) {
         let is_overdue = |probe: &mut Probe| {
             let answer_max = (probe.silence / ANSWER_SILENCE_DIVISOR).min(PROBE_ANSWER_MAX);

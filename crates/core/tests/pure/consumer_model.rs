@@ -1,5 +1,5 @@
-//! Tests the consumer against a broker, a server and a disk with every fault they can have, over
-//! the lives of several processes. Commands are executed in the shell's order: a turn first handles
+//! Tests the consumer against models of a broker, a server and a disk with random faults, over the
+//! lives of several processes. Commands are executed in the shell's order: a turn first handles
 //! everything that arrived, and then executes the resulting commands.
 //!
 //! Invariants at every step: an acknowledgement names the oldest message in flight on its

@@ -1022,7 +1022,7 @@ fn leaving_process_spools_unfinished_batches_after_12_s() {
     assert!(rig.now > rig.began);
 }
 
-/// If this report were accepted in the wrong stage, a batch would be dropped during its insert.
+/// If the report were accepted in this stage, the batch would be dropped during its insert.
 #[test]
 #[should_panic(expected = "a report does not fit the batch's stage")]
 fn removed_report_for_a_batch_without_a_file_panics() {

@@ -89,8 +89,8 @@ fn sixty_former_sessions_are_visited_in_four_rounds() {
     assert!(rounds <= 4, "{rounds} rounds of CONNACKs");
 }
 
-/// Empty sessions are kept until the last one is empty: a gap in the numbers would hide the
-/// sessions after it from the next process.
+/// Empty sessions are kept until the last session is empty: a gap in the numbers would hide the
+/// sessions after the gap from the next process.
 #[test]
 fn killed_process_leaves_no_gap_in_session_numbers() {
     let setup = Setup {

@@ -138,7 +138,7 @@ proptest! {
     /// After any schedule, a healthy member acknowledges a fix within the bound, so lag does not
     /// grow with the group.
     #[test]
-    fn fix_is_never_older_than_the_bound(
+    fn fix_is_acknowledged_within_the_bound_after_any_schedule(
         setup in setup(),
         members in 1_u32..200,
         seed: u64,

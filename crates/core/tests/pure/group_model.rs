@@ -464,8 +464,8 @@ impl Group {
                 self.act_as(index, |world| world.disconnect(id));
             }
             // Restarts the member with fewer or more sessions. Skipped while the member has a
-            // second process: once that process is killed, no other would visit its surplus
-            // sessions.
+            // second process: once the second process is killed, no process would visit the
+            // sessions that only the second process had.
             79..81 if !is_drain && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[index].world.setup.consumer.connections = connections;

@@ -29,7 +29,7 @@ enum Behaviour {
     /// Never answers.
     Hung,
     Garbage,
-    /// A load balancer in front of the pod routes the question back to the member that asks it.
+    /// A load balancer in front of the pod routes the request back to the member that asks.
     Echo,
     OtherGroup,
     OtherTopics,

@@ -52,9 +52,10 @@ pub struct DeliveryConfig {
     pub inserts_in_flight: usize,
     /// `spool.dir` is set.
     pub has_spool: bool,
-    /// Timeout of the first insert, and minimum timeout of later ones.
+    /// Timeout of the first insert, and minimum timeout of later inserts.
     pub insert_timeout: Duration,
-    /// Time after [`Delivery::leave`] at which uninserted batches go to the spool, if there is one.
+    /// Time after [`Delivery::leave`] at which uninserted batches go to the spool, if there is a
+    /// spool.
     pub store_when_leaving_after: Duration,
     /// Random number of this process, for deduplication tokens.
     pub incarnation: u64,
@@ -227,8 +228,9 @@ impl Delivery {
     /// Processes the result of the last queries that the watcher (`src/app/schema.rs`) sent.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() && self.server.is_silent() {
-            // ClickHouse answers again after a silence. It will not answer inserts that were sent
-            // before the silence, so cancel them instead of waiting for their timeouts.
+            // ClickHouse answers again after a silence. It may never answer the inserts that were
+            // sent before the silence, so cancel these inserts instead of waiting for their
+            // timeouts.
             self.files.wake(now);
             for (id, state) in &mut self.batches {
                 let is_inserting = state.stage.attempt_since().is_some();
@@ -301,7 +303,7 @@ impl Delivery {
     }
 
     /// Returns why a batch should go to the spool now; `None` if it should not. If several reasons
-    /// apply, returns the first one in the order below: the log names only one.
+    /// apply, returns the first reason in the order below, because the log names only one.
     fn store_reason(&self, state: &BatchState, now: Instant) -> Option<StoreReason> {
         let fresh = state.fresh()?;
         if !state.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now)
@@ -311,7 +313,7 @@ impl Delivery {
         if self.is_leaving_late(now) {
             return Some(StoreReason::Leaving);
         }
-        // An attempt in flight may still succeed. Only a slow one under pressure is a reason.
+        // An attempt in flight may still succeed. Only a slow attempt under pressure is a reason.
         if let Some(since) = state.stage.attempt_since() {
             return (self.under_pressure && now >= since + SLOW_AFTER)
                 .then_some(StoreReason::ServerIsSlow);
@@ -349,8 +351,8 @@ impl Delivery {
         in_progress < disk_operations_max(self.settings.inserts_in_flight)
     }
 
-    /// Takes the next step of one batch, if one is due: writes it to the spool, or starts an
-    /// attempt if a slot is free.
+    /// Takes the next step of a batch, if a step is due: writes the batch to the spool, or starts
+    /// an attempt if a slot is free.
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get(&id) else { return };
         if let Some(reason) = self.store_reason(state, now) {

@@ -59,8 +59,8 @@ impl Delivery {
         self.server.set_waiting_since(oldest);
     }
 
-    /// Inserts the next piece, or ends the batch if there is none. Parks the batch if the tables
-    /// are gone or its slot is taken.
+    /// Inserts the next piece, or ends the batch if no piece is left. Parks the batch if the tables
+    /// are gone or no slot is free.
     fn continue_batch(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
             Some(state) if state.progress.pieces.is_empty() => self.finished(id, now),
@@ -179,8 +179,8 @@ impl Delivery {
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let file = match state.stage.spooled() {
-            // A batch has one disk operation at a time, and its store is in flight. The next
-            // attempt handles the row.
+            // A batch has one disk operation at a time, and this batch is being written to the
+            // spool. The next attempt handles the row.
             Spooled::Writing { since } => {
                 state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;

@@ -31,8 +31,7 @@ pub(super) struct Server {
     is_refusing: bool,
     /// When a fresh batch is attempted next; `None` if the last attempt succeeded.
     fresh_attempt_at: Option<Instant>,
-    /// Timeout of the next insert: at least the configured one, longer after a slow insert or a
-    /// timeout.
+    /// Timeout of the next insert: at least `timeout_min`, longer after a slow insert or a timeout.
     timeout: Duration,
     /// The configured timeout.
     timeout_min: Duration,

@@ -101,7 +101,7 @@ impl Broker {
         let mut turns =
             (0..members.len()).map(|ahead| members[(self.published + ahead) % members.len()]);
         let is_preferred =
-            |(_, its_node): &(Option<usize>, usize)| self.round_robin || *its_node == node;
+            |(_, member_node): &(Option<usize>, usize)| self.round_robin || *member_node == node;
         match turns.clone().find(is_preferred).or_else(|| turns.next()) {
             Some((Some(id), _)) => self.sessions.get_mut(&id).unwrap().queue.push_back(message),
             Some((None, _)) => {}

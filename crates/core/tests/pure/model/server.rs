@@ -179,7 +179,7 @@ impl Server {
         }
     }
 
-    /// Decides whether an insert commits, and when it is reported how.
+    /// Decides whether an insert commits, and schedules its report.
     fn attempt(
         &mut self,
         batch: BatchId,
