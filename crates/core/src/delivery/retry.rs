@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_double_up_to_a_bound() {
+    fn retry_delays_double_up_to_a_bound() {
         let mut jitter = fastrand::Rng::with_seed(1);
         for (failures, longest) in [(1, 100), (2, 200), (5, 1_600), (40, 5_000)] {
             let longest = Duration::from_millis(longest);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn message_age_is_that_of_its_newest_dated_fix() {
+    fn message_counts_by_the_age_of_its_newest_fix() {
         let mut ages = Ages::default();
         ages.observe(&decoded(&[Some(90_000), Some(700), Some(60_000)]));
         ages.observe(&decoded(&[Some(250)]));

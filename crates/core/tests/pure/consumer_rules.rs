@@ -360,7 +360,7 @@ fn session_reconnects_when_half_its_buffer_share_is_free() {
     assert_eq!(
         rig.consumer.sessions(),
         4,
-        "one member and three visits, so a share of the buffer is two batches"
+        "one consuming session and three visits, so a share of the buffer is two batches"
     );
     fill(&mut rig, 8);
     assert_eq!((rig.consumer.totals().intake.shed, rig.consumer.totals().in_flight()), (0, 100));
@@ -435,7 +435,7 @@ fn clock_step_above_the_limit_counts_as_a_jump() {
 }
 
 #[test]
-fn uncompared_clock_defers_only_while_it_would_reject_most() {
+fn uncompared_clock_defers_only_while_it_would_reject_most_messages() {
     let too_new = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, WALL_MS + 3_600_000);
     let mut rig = Rig::new(setup_with(2));
     let is_clock_doubted =

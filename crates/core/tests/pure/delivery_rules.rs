@@ -419,7 +419,7 @@ fn spool_refusals_are_not_counted_as_stored_and_do_not_flood_the_log() {
 }
 
 #[test]
-fn one_failing_batch_does_not_stop_the_others() {
+fn failing_batch_does_not_stop_other_batches() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig =
             rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
@@ -492,7 +492,7 @@ fn bad_oldest_file_does_not_block_an_idle_spool() {
 }
 
 #[test]
-fn rejected_spool_files_do_not_delay_the_rest() {
+fn rejected_spool_files_do_not_delay_other_files() {
     let rule = |name: &str, _: &Piece| {
         if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) }
     };

@@ -160,7 +160,7 @@ impl Rig {
 const CLOSE: SessionCommand = SessionCommand::Disconnect { end_session: false };
 
 #[test]
-fn metrics_sum_all_sessions() {
+fn totals_are_summed_over_all_sessions() {
     let mut rig = rig(2, 50);
     let for_both_sessions =
         |rig: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(rig, id));

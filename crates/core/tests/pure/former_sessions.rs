@@ -14,12 +14,12 @@ use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
 use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
 
-/// Runs a process with `members` + `former` sessions, and then a process with `members` sessions,
-/// while devices publish. Each of `kills` is the time, in milliseconds, after which a process is
-/// killed.
-fn shrink(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
+/// Runs a process with `consuming` + `former` sessions, and then a process with `consuming`
+/// sessions, while devices publish. Each of `kills` is the time, in milliseconds, after which a
+/// process is killed.
+fn shrink(consuming: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
     let setup = Setup {
-        consumer: consumer_settings(members + former),
+        consumer: consumer_settings(consuming + former),
         intake: intake_settings(50),
         delivery: policy_settings(),
         window: 20,
@@ -28,7 +28,7 @@ fn shrink(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> Wor
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(1));
     (0..200).for_each(|_| world.publish(1));
-    world.setup.consumer.connections = Connections::Fixed(members);
+    world.setup.consumer.connections = Connections::Fixed(consuming);
     world.broker.expiry = Some(expiry);
     world.kill();
     for kill in kills {
@@ -160,7 +160,7 @@ fn empty_former_session_is_ended_when_the_search_completes() {
 
 /// Prometheus treats a counter that falls as restarted, and adds its whole value.
 #[test]
-fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
+fn unfinished_visit_stays_counted_when_its_session_consumes() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let settings = ConsumerConfig {
         connections: Connections::Auto,
@@ -183,15 +183,19 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
     let expected = FormerSessionTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
     assert_eq!((consumer.totals().former_sessions, consumer.sessions()), (expected, 8));
 
-    // The broker's window is smaller than before, so the process needs one more member.
+    // The broker's window is smaller than before, so the process needs one more session.
     consumer.handle_event(0, cut(false), now);
     consumer.handle_timeout(now + Duration::from_secs(60));
     go_live(&mut consumer, 0, 500);
     consumer.handle_timeout(now + Duration::from_secs(60));
-    assert_eq!(consumer.session_mut(4).connection(), ConnectionState::Connecting, "now a member");
+    assert_eq!(
+        consumer.session_mut(4).connection(),
+        ConnectionState::Connecting,
+        "the visited session begins to consume"
+    );
     assert_eq!(consumer.totals().former_sessions, expected);
 
-    // The new member makes the process unready once it has lost its subscription.
+    // The session makes the process unready once it has been subscribed and then disconnected.
     let is_reported = |consumer: &Consumer| {
         consumer.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"))
     };
@@ -202,10 +206,10 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
 }
 
 /// In the cases, the first former session has expired, is taken over, or does not respond; the
-/// second session exists. `milepost drain` (0 members) visits every index and counts no session as
-/// expired, because it does not know how many sessions there were.
+/// second session exists. `milepost drain`, which has no consuming session, visits every index and
+/// counts no session as expired, because it does not know how many sessions there were.
 #[test]
-fn expired_session_is_logged_once_if_a_later_one_exists() {
+fn expired_session_is_logged_once_if_a_later_session_exists() {
     let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     let one_found = FormerSessionTotals { found: 1, ..FormerSessionTotals::default() };
     let cases = [
@@ -222,25 +226,25 @@ fn expired_session_is_logged_once_if_a_later_one_exists() {
         (1, vec![], one_found),
         (0, vec![connected(false, None), disconnected(false)], one_found),
     ];
-    for (members, events_of_first, totals) in cases {
+    for (consuming, events_of_first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         let intake = Intake::new(intake_settings(50), decoder());
         let (mut consumer, now) =
-            (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
-        if members > 0 {
+            (Consumer::new(consumer_settings(consuming), intake, delivery), Instant::now());
+        if consuming > 0 {
             consumer.handle_event(0, connected(true, None), now);
             consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
         }
         consumer.handle_timeout(now);
-        events_of_first.into_iter().for_each(|event| consumer.handle_event(members, event, now));
-        consumer.handle_event(members + 1, connected(true, None), now);
+        events_of_first.into_iter().for_each(|event| consumer.handle_event(consuming, event, now));
+        consumer.handle_event(consuming + 1, connected(true, None), now);
         consumer.handle_timeout(now);
         assert_eq!(
             consumer.totals().former_sessions.expired,
             0,
             "sessions count as expired only after every visit has ended"
         );
-        for absent in members + 2..consumer.sessions() {
+        for absent in consuming + 2..consumer.sessions() {
             consumer.handle_event(absent, connected(false, None), now);
             consumer.handle_event(absent, disconnected(false), now);
         }
@@ -278,14 +282,14 @@ proptest! {
     /// A process that dies during a visit leaves no gap that hides a session from its successor.
     #[test]
     fn next_process_continues_an_interrupted_visit(
-        members in 1_usize..5,
+        consuming in 1_usize..5,
         former in 1_usize..30,
         kills in prop::collection::vec(1_u64..4_000, 0..4),
     ) {
-        let mut world = shrink(members, former, Duration::from_secs(10), &kills);
+        let mut world = shrink(consuming, former, Duration::from_secs(10), &kills);
         world.recover();
         let missing = world.missing();
         prop_assert!(missing.is_empty(), "lost: {missing:?}");
-        prop_assert_eq!(world.broker.sessions.len(), members);
+        prop_assert_eq!(world.broker.sessions.len(), consuming);
     }
 }

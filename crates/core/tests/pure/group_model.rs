@@ -200,7 +200,7 @@ impl Group {
         let process = &mut self.processes[index];
         (process.state, process.started) = (State::Running, self.elapsed);
         (process.inquiry, process.member) = (None, member(process.member_number));
-        process.world.only_members =
+        process.world.skips_former_sessions =
             self.mistake == Mistake::FormerSessionsUnvisited && !process.is_drain;
         let erased = self.erased;
         self.act_as(index, |world| {

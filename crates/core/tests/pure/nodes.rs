@@ -62,7 +62,7 @@ fn suback_counts_as_reaching_the_node() {
 }
 
 #[test]
-fn dead_node_loses_its_sessions_and_gets_one_when_it_returns() {
+fn returning_node_gets_a_new_session_and_no_session_moves_back() {
     let mut world = world(Connections::Fixed(4), 2);
     for dead in [false, true] {
         let (sessions, takeovers) = (world.consumer.sessions(), world.broker.takeovers);

@@ -243,7 +243,7 @@ proptest! {
     /// After several members have left, in any order of the steps, no member that left is still
     /// subscribed.
     #[test]
-    fn member_leaves_cleanly_while_a_lower_one_stays(
+    fn member_leaves_cleanly_while_a_lower_member_stays(
         stay in 1..NAMES.len(),
         mut questions in Just((0..NAMES.len() * NAMES.len()).collect::<Vec<_>>()).prop_shuffle(),
         terminate_first in any::<bool>(),

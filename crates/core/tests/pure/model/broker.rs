@@ -94,14 +94,17 @@ impl Broker {
     /// Queues a message for one of the subscribed sessions, in turn. Returns `false` if no session
     /// is subscribed. `node`: the node to which the device is connected.
     pub fn publish(&mut self, message: Sent, node: usize) -> bool {
-        let members = self.sessions.iter().filter(|(_, session)| session.subscribed);
-        let members = members.map(|(id, session)| (Some(*id), session.node));
-        let members: Vec<_> = members.chain(self.ghosts.iter().map(|node| (None, *node))).collect();
+        // The client id, which a ghost does not have, and the node of each subscription.
+        let sessions = self.sessions.iter().filter(|(_, session)| session.subscribed);
+        let sessions = sessions.map(|(id, session)| (Some(*id), session.node));
+        let ghosts = self.ghosts.iter().map(|node| (None, *node));
+        let subscriptions: Vec<_> = sessions.chain(ghosts).collect();
         self.published += 1;
-        let mut turns =
-            (0..members.len()).map(|ahead| members[(self.published + ahead) % members.len()]);
-        let is_preferred =
-            |(_, member_node): &(Option<usize>, usize)| self.round_robin || *member_node == node;
+        let mut turns = (0..subscriptions.len())
+            .map(|ahead| subscriptions[(self.published + ahead) % subscriptions.len()]);
+        let is_preferred = |(_, subscribed_at): &(Option<usize>, usize)| {
+            self.round_robin || *subscribed_at == node
+        };
         match turns.clone().find(is_preferred).or_else(|| turns.next()) {
             Some((Some(id), _)) => self.sessions.get_mut(&id).unwrap().queue.push_back(message),
             Some((None, _)) => {}

@@ -131,7 +131,7 @@ pub struct World<B> {
     /// Log lines of the process.
     pub notices: Vec<String>,
     /// A planted mistake: former sessions are not visited.
-    pub only_members: bool,
+    pub skips_former_sessions: bool,
 }
 
 impl<B: Backend> World<B> {
@@ -174,7 +174,7 @@ impl<B: Backend> World<B> {
             incarnation: 1,
             shutdown: None,
             notices: Vec::new(),
-            only_members: false,
+            skips_former_sessions: false,
         }
     }
 
@@ -396,11 +396,13 @@ impl<B: Backend> World<B> {
 
     /// Returns whether the shell connects this session now, and the broker accepts connections.
     fn connects(&self, id: usize) -> bool {
-        let is_member =
-            |id| matches!(self.setup.consumer.connections, Connections::Fixed(all) if id < all);
-        let is_visited = !self.only_members || is_member(id);
+        let is_skipped = self.skips_former_sessions
+            && match self.setup.consumer.connections {
+                Connections::Fixed(consuming) => id >= consuming,
+                Connections::Auto => true,
+            };
         self.broker_up
-            && is_visited
+            && !is_skipped
             && self.consumer.session(id).connection() == ConnectionState::Connecting
     }
 
