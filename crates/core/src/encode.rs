@@ -79,14 +79,14 @@ fn day(ts: Timestamp) -> i64 {
 /// Rows whose integers differ only in the index are compared by their sort keys.
 fn sorted(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
-    let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
-    let (mut prefix_bytes, mut id_bytes_max) = (first.len(), 0);
+    let first_id = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
+    let (mut prefix_bytes, mut id_bytes_max) = (first_id.len(), 0);
     let (mut earliest, mut latest) =
         (Timestamp::from_unix_ms(i64::MAX), Timestamp::from_unix_ms(i64::MIN));
     for row in rows {
         let id = row.driver_id.as_bytes();
         id_bytes_max = id_bytes_max.max(id.len());
-        while !id.starts_with(&first[..prefix_bytes]) {
+        while !id.starts_with(&first_id[..prefix_bytes]) {
             prefix_bytes -= 1;
         }
         earliest = earliest.min(row.ts);
@@ -297,11 +297,12 @@ mod tests {
         for insert in inserts() {
             for erased in 0..insert.rows {
                 let id = "d".repeat(1 + erased * 7);
-                let (others, left_out) = insert.without(|driver| driver == id.as_bytes()).unwrap();
-                assert_eq!((others.rows, left_out), (9, 1));
+                let (remaining, left_out) =
+                    insert.without(|driver| driver == id.as_bytes()).unwrap();
+                assert_eq!((remaining.rows, left_out), (9, 1));
                 let parts = [0..erased, erased + 1..insert.rows]
                     .map(|rows| insert.part(rows).unwrap().body);
-                assert_eq!(others.body, parts.concat(), "without row {erased}");
+                assert_eq!(remaining.body, parts.concat(), "without row {erased}");
             }
             assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);
             assert_eq!(insert.without(|_| true).unwrap().0.rows, 0);
@@ -310,8 +311,11 @@ mod tests {
             let older = "INSERT INTO other.positions (driver_id, seq) FORMAT RowBinary";
             let body = Bytes::from_static(b"\x01a\0\0\0\0\x01b\0\0\0\x07");
             let older = Insert { statement: older.into(), body, rows: 2 };
-            let (others, left_out) = older.without(|driver| driver == b"a").unwrap();
-            assert_eq!((&*others.body, others.rows, left_out), (&b"\x01b\0\0\0\x07"[..], 1, 1));
+            let (remaining, left_out) = older.without(|driver| driver == b"a").unwrap();
+            assert_eq!(
+                (&*remaining.body, remaining.rows, left_out),
+                (&b"\x01b\0\0\0\x07"[..], 1, 1)
+            );
             let newer = "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary";
             assert!(Insert { statement: newer.into(), ..insert }.without(|_| true).is_none());
         }

@@ -45,24 +45,24 @@ impl Spool {
         inventory: &SpoolInventory,
         is_erased: impl Fn(&[u8]) -> bool,
     ) -> Result<EraseCounts, EraseError> {
-        let mut found = EraseCounts::default();
+        let mut counts = EraseCounts::default();
         for file in &inventory.files {
             let inserts = match self.load(file) {
                 Ok(inserts) => inserts,
                 Err(LoadError::Gone) => continue,
                 Err(LoadError::Io(error)) => return Err(EraseError::Io(error)),
                 Err(LoadError::Damaged(_) | LoadError::Newer(_)) => {
-                    found.unreadable += 1;
+                    counts.unreadable += 1;
                     continue;
                 }
             };
             let Some(remaining) = without(&inserts, &is_erased) else {
-                found.unreadable += 1;
+                counts.unreadable += 1;
                 continue;
             };
             let removed = |index: usize| (inserts[index].rows - remaining[index].rows) as u64;
             let rows: u64 = (0..inserts.len()).map(removed).sum();
-            found.rows += rows;
+            counts.rows += rows;
             if rows == 0 {
                 continue;
             }
@@ -75,31 +75,31 @@ impl Spool {
             }
             self.remove(file).map_err(EraseError::Io)?;
         }
-        self.erase_quarantined(&is_erased, &mut found).map_err(EraseError::Io)?;
+        self.erase_quarantined(&is_erased, &mut counts).map_err(EraseError::Io)?;
         sync_dir(&self.dir).map_err(EraseError::Io)?;
-        Ok(found)
+        Ok(counts)
     }
 
     /// Removes each row in quarantine whose driver is erased. Counts damaged files as unreadable.
     fn erase_quarantined(
         &self,
         is_erased: &impl Fn(&[u8]) -> bool,
-        found: &mut EraseCounts,
+        counts: &mut EraseCounts,
     ) -> io::Result<()> {
         for listed in list(&self.dir)? {
             match listed.kind {
-                Kind::Damaged => found.unreadable += 1,
+                Kind::Damaged => counts.unreadable += 1,
                 // The file's name is not one that milepost gives.
-                Kind::Batch if listed.file.is_none() => found.unreadable += 1,
+                Kind::Batch if listed.file.is_none() => counts.unreadable += 1,
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
                     let Some(remaining) = row.and_then(|row| without(&row, is_erased)) else {
-                        found.unreadable += 1;
+                        counts.unreadable += 1;
                         continue;
                     };
                     if remaining.iter().all(|insert| insert.rows == 0) {
-                        found.rows += 1;
+                        counts.rows += 1;
                         fs::remove_file(path)?;
                     }
                 }
@@ -115,7 +115,7 @@ impl Spool {
 /// # Errors
 /// The directory or a file cannot be read.
 pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseCounts> {
-    let mut found = EraseCounts::default();
+    let mut counts = EraseCounts::default();
     for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
         let bytes = match fs::read(dir.join(&listed.name)) {
             // The file was replayed after it was listed.
@@ -129,11 +129,11 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseC
             Some(rows(&inserts) - rows(&without(&inserts, &is_erased)?))
         });
         match counted {
-            Some(rows) => found.rows += rows,
-            None => found.unreadable += 1,
+            Some(rows) => counts.rows += rows,
+            None => counts.unreadable += 1,
         }
     }
-    Ok(found)
+    Ok(counts)
 }
 
 /// Returns the inserts without the rows of erased drivers; `None` if the driver ids cannot be

@@ -73,9 +73,9 @@ fn erase_removes_a_drivers_rows_from_every_file() {
     let is_erased = |driver: &[u8]| driver == b"gone";
     let (spool, inventory) = open(&folder);
     // The damaged file stays in the directory, so it is unreadable in each run.
-    let found = EraseCounts { rows: 4, unreadable: 1 };
-    assert_eq!(count(folder.path(), is_erased).unwrap(), found);
-    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), found);
+    let counts = EraseCounts { rows: 4, unreadable: 1 };
+    assert_eq!(count(folder.path(), is_erased).unwrap(), counts);
+    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), counts);
     drop(spool);
     let (spool, inventory) = open(&folder);
     assert_eq!(spool.erase(&inventory, is_erased).unwrap(), EraseCounts { rows: 0, unreadable: 1 });
@@ -184,8 +184,8 @@ fn merged_directories_keep_every_file() {
         // Earlier versions ended a file name with a number of attempts instead of a random tag. The
         // two directories use different numbers here, so `mv -n` moves every file.
         let attempts = if folder.path() == target.path() { 0 } else { 1 };
-        let old = folder.path().join(format!("00000000000000000000-3-{attempts}.batch"));
-        fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old).unwrap();
+        let old_file = folder.path().join(format!("00000000000000000000-3-{attempts}.batch"));
+        fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old_file).unwrap();
         stored += 1;
     }
     for file in list(source.path()).unwrap() {

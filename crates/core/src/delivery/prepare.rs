@@ -55,8 +55,8 @@ pub fn prepare(
 /// `None` means that the row goes to quarantine.
 #[must_use]
 pub fn outcome_instead_of_quarantine(row: &Insert, erased: &Erased) -> Option<Outcome> {
-    let (others, _) = row.without(|id| erased.contains_bytes(id))?;
-    (others.rows == 0).then_some(Outcome::LeftOut { rows: 1 })
+    let (remaining, _) = row.without(|id| erased.contains_bytes(id))?;
+    (remaining.rows == 0).then_some(Outcome::LeftOut { rows: 1 })
 }
 
 #[cfg(test)]

@@ -76,14 +76,14 @@ impl UnreadFields {
             is_undated_logged: false,
         };
         let sources: Vec<SourceFields> = decoder.topics().map(source).collect();
-        let other = |source: &SourceFields| UnreadField {
+        let other_field = |source: &SourceFields| UnreadField {
             source: Arc::clone(&source.topic),
             field: OTHER.into(),
             messages: 0,
         };
         Self {
             decoder: decoder.clone().listing_unread(),
-            counts: Arc::new(sources.iter().map(other).collect()),
+            counts: Arc::new(sources.iter().map(other_field).collect()),
             sources,
             scratch: Decoded::default(),
             notices: Vec::new(),

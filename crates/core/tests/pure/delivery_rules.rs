@@ -983,7 +983,7 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
     let in_halves = |_: &str, piece: &Piece| {
         if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
-    let gone = || Schema::Refused("an operator dropped them".to_owned());
+    let dropped_tables = || Schema::Refused("an operator dropped them".to_owned());
     for (mut rig, wait_ms) in [
         (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // while a file is being read
         (with_files(spooling(), &names(0, 1), in_halves), 30),    // in the first half of a file
@@ -993,7 +993,7 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
             rig.offer("d", 10, true).unwrap();
         }
         rig.wait(Duration::from_millis(wait_ms));
-        rig.report_schema(gone());
+        rig.report_schema(dropped_tables());
         let before = rig.inserted.len();
         rig.wait(Duration::from_secs(60));
         assert!(rig.inserted.len() <= before + 1, "only the insert that had begun");

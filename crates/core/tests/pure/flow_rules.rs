@@ -248,8 +248,8 @@ fn leaving_session_retries_within_1_s_and_others_within_5_s() {
         if leaves {
             rig.consumer.leave(Leave::Unsubscribe, rig.now);
         }
-        let last = (0..8).map(|_| rig.fail(0)).last().unwrap();
-        assert!((longest / 2..=longest).contains(&last), "{last:?} of {longest:?}");
+        let last_delay = (0..8).map(|_| rig.fail(0)).last().unwrap();
+        assert!((longest / 2..=longest).contains(&last_delay), "{last_delay:?} of {longest:?}");
     }
 }
 

@@ -347,9 +347,9 @@ impl Group {
                     .iter()
                     .any(|process| in_process(process) || process.world.server.is_durable(*seq))
         };
-        let gone: Vec<u32> =
+        let not_held: Vec<u32> =
             self.lost_with_node.iter().copied().filter(|seq| !holds(seq)).collect();
-        self.excused.extend(gone);
+        self.excused.extend(not_held);
     }
 
     /// Kills a node if a member on the other node stays subscribed. Without such a member, EMQX
@@ -359,8 +359,8 @@ impl Group {
             .indices_of(|process| process.state == State::Running && !process.is_drain)
             .into_iter()
             .any(|index| {
-                let first = first_client_id(self.processes[index].member_number);
-                let mut sessions = self.broker.sessions.range(first..first + 100);
+                let first_id = first_client_id(self.processes[index].member_number);
+                let mut sessions = self.broker.sessions.range(first_id..first_id + 100);
                 sessions.any(|(_, session)| {
                     session.connected && session.subscribed && session.node != node
                 })
@@ -498,8 +498,9 @@ impl Group {
             99 if rng.bool() => self.are_peers_cut_off = !self.are_peers_cut_off,
             99 => {
                 use Answers::{ClaimsToLeave, Echo, Honestly, Never, Nonsense, OtherTopics};
-                let all = [Honestly, Honestly, Never, Nonsense, Echo, OtherTopics, ClaimsToLeave];
-                self.processes[index].answers = rng.choice(all).unwrap();
+                let choices =
+                    [Honestly, Honestly, Never, Nonsense, Echo, OtherTopics, ClaimsToLeave];
+                self.processes[index].answers = rng.choice(choices).unwrap();
             }
             _ => {}
         }

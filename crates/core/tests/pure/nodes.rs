@@ -169,11 +169,11 @@ fn session_refused_by_every_node_backs_off() {
         }
     }
     let is_first_try = |index: &usize| !tried_nodes[..*index].contains(&tried_nodes[*index]);
-    let last = (0..tried_nodes.len())
+    let third_node = (0..tried_nodes.len())
         .filter(is_first_try)
         .nth(2)
         .expect("each of the three nodes is tried");
-    let pause = tried_at[last + 1] - tried_at[last];
+    let pause = tried_at[third_node + 1] - tried_at[third_node];
     assert!(
         pause >= Duration::from_secs(1),
         "paused for {pause:?}: {tried_nodes:?} at {tried_at:?}"
