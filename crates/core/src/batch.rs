@@ -21,8 +21,8 @@ pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
 /// and the payload count twice: in the row, and in the encoded row.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
 /// Smallest allowed `bytes_max`: every single row fits into a batch of this size. An invalid byte
-/// of a topic is stored as a character of 3 bytes, a character of a detail has at most 4, and a
-/// driver's id at most 64 bytes.
+/// of a topic is stored as a character of 3 bytes. A character of a detail has at most 4 bytes, and
+/// a driver's id has at most 64 bytes.
 pub const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
     REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)

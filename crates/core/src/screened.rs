@@ -90,8 +90,8 @@ pub struct ListAge {
 
 impl ListAge {
     /// Checks whether an insert may start `now`. A sink calls this just before it sends the first
-    /// byte of the rows, because the process may have been paused, or may have waited for a
-    /// connection, after the rows were checked.
+    /// byte of the rows. Between the check of the rows and this call, the process may have been
+    /// paused, or may have waited for a connection.
     ///
     /// # Errors
     /// The list is at least [`LIST_AGE_MAX`] old.

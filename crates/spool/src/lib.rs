@@ -1,10 +1,10 @@
 //! Batches on disk while ClickHouse cannot take them.
 //!
 //! Guarantee: a batch for which [`Spool::store`] has returned `Ok` survives a crash and a power
-//! cut: the file is written under another name, fsynced, renamed, and the directory is fsynced. A
-//! truncated or altered file is never used, not even in part. One process owns the directory and
-//! holds its lock. A write that would make the files together exceed `bytes_max` is refused. No
-//! file overwrites another one.
+//! cut. To this end, the file is written under another name, fsynced and renamed, and the directory
+//! is fsynced. A truncated or altered file is never used, not even in part. One process owns the
+//! directory and holds its lock. A write is refused if the files together would exceed `bytes_max`.
+//! No file overwrites another one.
 //!
 //! Each batch is one file, which never changes:
 //!

@@ -5,10 +5,11 @@
 //!
 //! Before the first comparison, while ClickHouse is down, the fleet's messages are the reference:
 //! if the clock is right, most messages are fresh. The clock is in doubt once fixes of at least one
-//! message would be rejected for their age, until fresh messages outnumber such messages. While the
-//! clock is in doubt, two kinds of messages are deferred: messages with a fix that would be
-//! rejected, and messages with a fix that has no time, which would be dated by this clock. All
-//! later messages of the same session are deferred too. Other messages are accepted.
+//! message would be rejected for their age, until fresh messages outnumber such messages.
+//!
+//! While the clock is in doubt, a message is deferred if one of its fixes would be rejected, or has
+//! no time and would be dated by this clock. All later messages of the same session are deferred
+//! too. Other messages are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -13,8 +13,8 @@ use crate::session::events::ConnectionState;
 /// are needed is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many consecutive indices without a session. If the broker is a
-/// cluster, one index more is searched for each node after the first: the previous process could
-/// not create the session of a node that was down, which leaves a gap. If many sessions were found,
+/// cluster, one index more is searched for each node after the first: if a node was down, the
+/// previous process could not create its session, which leaves a gap. If many sessions were found,
 /// the search goes on for longer, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
 /// Number of further indices that are visited at the same time for each former session found. A
@@ -106,6 +106,7 @@ impl FormerSessions {
         self.counted = self.totals(std::slice::from_ref(visit));
     }
 
+    /// Returns the counts since the process began. `visits`: the sessions that are visits now.
     pub(super) fn totals(&self, visits: &[Session]) -> FormerSessionTotals {
         let count = |matches: fn(&Session) -> bool| {
             visits.iter().filter(|visit| matches(visit)).count() as u64

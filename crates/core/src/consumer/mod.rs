@@ -437,8 +437,9 @@ impl Consumer {
         CloseWhen::NotEmpty
     }
 
-    /// Returns whether a session receives nothing more until the open batch is durable: the
-    /// session's window is full or the session is paused, and the open batch has rows from it.
+    /// Returns whether a session receives nothing more until the open batch is durable. This is so
+    /// if the open batch has rows from the session, and its window is full or the session is
+    /// paused.
     fn waits_for_open_batch(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() >= session.window();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)

@@ -87,6 +87,7 @@ impl Nodes {
         }
     }
 
+    /// Places the next session on the best node.
     pub(super) fn add_session(&mut self, is_visit: bool) {
         let patience = Some(if is_visit { Duration::ZERO } else { PATIENCE });
         self.placements.push(Placement {
@@ -153,6 +154,7 @@ impl Nodes {
         }
     }
 
+    /// Returns when the next session moves; `None` if no session does.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.placements.iter().filter_map(|placement| placement.moves_at).min()
     }

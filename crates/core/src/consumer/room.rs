@@ -62,9 +62,9 @@ impl Consumer {
         if self.intake.room_bytes() == 0 { Err(DeferReason::BufferFull) } else { Ok(()) }
     }
 
-    /// Returns whether, at QoS 0, the messages of one more read cannot be taken, because they might
-    /// not fit into the buffer or because the clock is not trusted. `false` while the process
-    /// leaves. The open batch counts as used space, although it is not in the backlog yet.
+    /// Returns whether, at QoS 0, the messages of one more read cannot be taken: they might not fit
+    /// into the buffer, or the clock is not trusted. `false` while the process leaves. The open
+    /// batch counts as used space, although it is not in the backlog yet.
     pub(super) fn lacks_room_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce

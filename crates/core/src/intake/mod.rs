@@ -146,8 +146,8 @@ pub struct Intake {
     /// `Consumer::move_batches` sets this number, and [`next_batch`](Self::next_batch) decrements
     /// it.
     demand: usize,
-    /// For each session, the arrival number below which its messages are in the open batch or in
-    /// earlier batches; 0 if no message arrived since the last batch closed.
+    /// For each session, the arrival number below which all messages are in the open batch or in
+    /// earlier batches. 0 if no message has arrived since the last batch closed.
     arrived_below: Vec<u64>,
     /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,

@@ -119,7 +119,7 @@ impl Continuity {
 
     /// Returns why the lost session may have held messages that are stored nowhere. `None` if it
     /// held no such messages: milepost had accepted all messages before the connection ended, and
-    /// the broker stopped at the same moment, so it queued no later ones.
+    /// the broker stopped at the same moment, so the broker queued no further messages.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);

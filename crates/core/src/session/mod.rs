@@ -255,8 +255,8 @@ impl Session {
         self.connection
     }
 
-    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session, by Clean Start
-    /// = 1 and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
+    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session. They do so by
+    /// Clean Start = 1 and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
     #[must_use]
     pub fn ends_session(&self) -> bool {
         self.purpose == Purpose::End

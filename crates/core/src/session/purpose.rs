@@ -65,6 +65,7 @@ impl Purpose {
         matches!(self, Self::Consume | Self::Empty(..))
     }
 
+    /// Returns whether the session is a visited former session.
     pub(super) fn is_visit(self) -> bool {
         matches!(self, Self::Empty(_, AfterEmptying::End) | Self::End)
     }

@@ -1,5 +1,5 @@
-//! Detects a window that stays full: the broker then sends the next message only when milepost
-//! acknowledges a message, and all other messages wait in the broker's queue.
+//! Detects a window that stays full. The broker then sends the next message only when milepost
+//! acknowledges a message. All other messages wait in the broker's queue.
 //!
 //! A window that is full only for a moment before each insert is not a bottleneck. To tell the two
 //! apart, time is divided into intervals. An interval counts as saturated if the window was full

@@ -2,12 +2,15 @@
 //! lives of several processes. Commands are executed in the shell's order: a turn first handles
 //! everything that arrived, and then executes the resulting commands.
 //!
-//! Invariants at every step: an acknowledgement names the oldest message in flight on its
-//! connection; every point of this message is in ClickHouse or in a spool file, or its driver is
-//! erased; the conservation equation holds; the executor's queue has room for every command; no
-//! deadline stays in the past. After recovery, acknowledgements advance, and no message that the
-//! broker held or the process received is missing. No row of a driver is inserted after the driver
-//! was erased.
+//! Invariants at every step:
+//!
+//! - An acknowledgement names the oldest message in flight on its connection. Every point of this
+//!   message is in ClickHouse or in a spool file, or its driver is erased.
+//! - The counters balance (`ConsumerTotals::adds_up`), the executor's queue has room for every
+//!   command, and no deadline stays in the past.
+//!
+//! After recovery, acknowledgements advance, and no message that the broker held or the process
+//! received is missing. No row of a driver is inserted after the driver was erased.
 
 use std::time::{Duration, Instant};
 

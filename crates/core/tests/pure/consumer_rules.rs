@@ -150,7 +150,7 @@ fn setup_with(sessions: usize) -> Setup {
 }
 
 #[test]
-fn conservation_equation_needs_every_position_exactly_once() {
+fn counters_balance_only_if_every_position_is_counted_once() {
     let mut totals = Rig::new(plain()).consumer.totals();
     assert!(totals.adds_up(), "no message arrived");
     (totals.intake.rejected[0], totals.intake.ignored[0]) = (1, 2);

@@ -157,6 +157,7 @@ impl Rig {
     }
 }
 
+/// Closes the connection; the broker keeps the session.
 const CLOSE: SessionCommand = SessionCommand::Disconnect { end_session: false };
 
 #[test]

@@ -32,6 +32,7 @@ use crate::model::server::{Disk, Mood, Replicas, Server, Table};
 use crate::model::{Backend as _, Setup, World};
 use crate::rows::{Sent, consumer_settings, intake_settings, payload, policy_settings};
 
+/// Steps of a schedule.
 const STEPS: usize = 60;
 /// Highest number of sessions of a member.
 const SESSIONS_MAX: usize = 12;
@@ -709,9 +710,9 @@ fn seeds(count: u32) -> Range<u64> {
 
 #[test]
 fn group_survives_random_faults_without_losing_messages() {
-    // 1246851: a process that had hung took over a session of its successor, which had expired when
-    // the successor looked for it. 820097748: a batch with one row in quarantine continued its
-    // inserts although its slot was taken.
+    // Schedules that failed before. 1246851: a process that had hung took over a session of its
+    // successor. The session had expired when the successor looked for it. 820097748: a batch with
+    // one row in quarantine continued its inserts although its slot was taken.
     for seed in [1_246_851, 820_097_748].into_iter().chain(seeds(150)) {
         if let Err(why) = play(seed, Mistake::None) {
             panic!("schedule {seed}: {why}");

@@ -42,8 +42,8 @@ pub(super) struct Server {
     /// still in flight. Any other failure is not: the wait goes on.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
-    /// Why the last attempt failed, and the most consecutive failures of one batch, or of replayed
-    /// files, since the last commit; `None` after a commit, and once no batch is left.
+    /// Why the last attempt failed, and the highest number of consecutive failures, of one batch or
+    /// of replayed files, since the last commit. `None` after a commit, and once no batch is left.
     last_failure: Option<(String, u32)>,
     /// Why the watcher's queries are not answered, and since when; `None` if they are answered.
     silent: Option<(String, Instant)>,
@@ -52,6 +52,8 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// Creates a server whose tables are not confirmed. `timeout`: the configured timeout of an
+    /// insert.
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -84,6 +86,7 @@ impl Server {
         !self.is_refusing && self.fresh_attempt_at.is_some_and(|at| now < at)
     }
 
+    /// Returns the number of inserts that committed.
     pub(super) fn successes(&self) -> u64 {
         self.successes
     }
@@ -155,6 +158,7 @@ impl Server {
             answers.err().map(|why| (why, self.silent.take().map_or(now, |(_, since)| since)));
     }
 
+    /// Returns whether the watcher's last queries were not answered.
     pub(super) fn is_silent(&self) -> bool {
         self.silent.is_some()
     }
