@@ -36,6 +36,8 @@ use crate::rows::{Sent, consumer_settings, intake_settings, payload, policy_sett
 const STEPS: usize = 60;
 /// Highest number of sessions of a member.
 const SESSIONS_MAX: usize = 12;
+/// Size of each member's range of client ids.
+const CLIENT_IDS: usize = 100;
 /// Time after which a session without a connection expires.
 const EXPIRY: Duration = Duration::from_secs(30);
 /// Delay until a process that died is started again, as by a kubelet, and until a process that
@@ -64,17 +66,18 @@ enum Mistake {
     SameToken,
 }
 
+/// The state of a process. Times count from the start of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Running,
-    /// Received SIGTERM and is leaving; is killed at this time.
+    /// The process received SIGTERM and is leaving. It is killed at this time.
     Leaving(Duration),
-    /// Was stopped by SIGSTOP, with its connections open; is killed at this time, unless it has a
-    /// successor.
+    /// The process was stopped by SIGSTOP, with its connections open. It is killed at this time,
+    /// unless it has a successor.
     Hung(Duration),
-    /// Was killed; is restarted at this time.
+    /// The process was killed. It is restarted at this time.
     Dead(Duration),
-    /// Ended, and is not restarted before the end of the schedule.
+    /// The process has ended, and is not restarted before the end of the schedule.
     Gone,
 }
 
@@ -96,17 +99,20 @@ struct Process {
     member_number: usize,
     world: World<Server>,
     state: State,
-    started: Duration,
+    /// Time of the last start, since the start of the schedule.
+    started_at: Duration,
     answers: Answers,
     member: Member,
+    /// The process leaves, and has not decided yet whether it unsubscribes.
     inquiry: Option<Inquiry>,
-    /// Whether the process is `milepost drain`.
+    /// The process is `milepost drain`.
     is_drain: bool,
 }
 
 struct Group {
     mistake: Mistake,
-    /// Number of members. The first processes are theirs, in the order of the member numbers.
+    /// Number of members. The first processes belong to the members, in the order of the member
+    /// numbers.
     members: usize,
     setup: Setup,
     began: Instant,
@@ -117,10 +123,11 @@ struct Group {
     /// One process per member, then successors of hung processes, and drains.
     processes: Vec<Process>,
     /// Node of the broker that is down.
-    down: Option<usize>,
+    node_down: Option<usize>,
     /// The network between the peers is cut.
     are_peers_cut_off: bool,
     next_seq: u32,
+    /// Messages that the broker accepted.
     accepted: BTreeSet<u32>,
     /// Messages that were lost with a node that died.
     lost_with_node: BTreeSet<u32>,
@@ -129,6 +136,7 @@ struct Group {
     excused: BTreeSet<u32>,
     /// Messages of the driver that is erased in this schedule.
     erasable: BTreeSet<u32>,
+    /// The driver has been erased.
     erased: bool,
     /// Rows of the erased driver that were stored when the last process had received the list. No
     /// further row may be stored afterwards.
@@ -149,7 +157,7 @@ impl Group {
             broker: Broker::default(),
             table: Table::new(seed),
             processes: Vec::new(),
-            down: None,
+            node_down: None,
             are_peers_cut_off: false,
             next_seq: 0,
             accepted: BTreeSet::new(),
@@ -188,7 +196,7 @@ impl Group {
             member_number,
             world,
             state: State::Gone,
-            started: Duration::ZERO,
+            started_at: Duration::ZERO,
             answers: Answers::Honestly,
             member: member(member_number),
             inquiry: None,
@@ -199,7 +207,7 @@ impl Group {
 
     fn start(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        (process.state, process.started) = (State::Running, self.elapsed);
+        (process.state, process.started_at) = (State::Running, self.elapsed);
         (process.inquiry, process.member) = (None, member(process.member_number));
         process.world.skips_former_sessions =
             self.mistake == Mistake::FormerSessionsUnvisited && !process.is_drain;
@@ -219,7 +227,7 @@ impl Group {
         self.broker.client = Client {
             first_id: first_client_id(process.member_number),
             process: index as u64,
-            node: if self.down == Some(home) { 1 - home } else { home },
+            node: if self.node_down == Some(home) { 1 - home } else { home },
         };
         let world = &mut process.world;
         world.elapsed = self.elapsed;
@@ -239,8 +247,10 @@ impl Group {
         matches!(self.processes[index].state, State::Running | State::Leaving(_))
     }
 
+    /// Publishes messages from devices that are connected to this node, or to the other node if
+    /// this one is down. Fails if no member is subscribed.
     fn publish(&mut self, messages: u32, node: usize) -> Result<(), String> {
-        let node = if self.down == Some(node) { 1 - node } else { node };
+        let node = if self.node_down == Some(node) { 1 - node } else { node };
         for _ in 0..messages {
             let seq = self.next_seq;
             self.next_seq += 1;
@@ -259,6 +269,7 @@ impl Group {
         Ok(())
     }
 
+    /// Advances time, with a turn at each deadline of a process.
     fn wait(&mut self, duration: Duration) {
         let until = self.began + self.elapsed + duration;
         let mut turns = 0;
@@ -279,6 +290,7 @@ impl Group {
         }
     }
 
+    /// Runs a turn of each process, and moves processes to their next state if it is time.
     fn turn(&mut self) {
         for index in 0..self.processes.len() {
             if self.is_alive(index) {
@@ -314,10 +326,10 @@ impl Group {
         }
         for id in std::mem::take(&mut self.broker.expired) {
             let ran_all_the_time = |process: &Process| {
-                process.state == State::Running && process.started + EXPIRY < self.elapsed
+                process.state == State::Running && process.started_at + EXPIRY < self.elapsed
             };
             let has_no_successors = self.processes.len() == self.members;
-            if has_no_successors && ran_all_the_time(&self.processes[id / 100]) {
+            if has_no_successors && ran_all_the_time(&self.processes[id / CLIENT_IDS]) {
                 self.left_to_expire.get_or_insert(id);
             }
         }
@@ -330,6 +342,7 @@ impl Group {
         }
     }
 
+    /// Kills a process, which is restarted later.
     fn kill(&mut self, index: usize) {
         self.act_as(index, |world| world.broker.process_died());
         let process = &mut self.processes[index];
@@ -361,25 +374,25 @@ impl Group {
             .into_iter()
             .any(|index| {
                 let first_id = first_client_id(self.processes[index].member_number);
-                let mut sessions = self.broker.sessions.range(first_id..first_id + 100);
+                let mut sessions = self.broker.sessions.range(first_id..first_id + CLIENT_IDS);
                 sessions.any(|(_, session)| {
                     session.connected && session.subscribed && session.node != node
                 })
             });
         let none_is_leaving =
             self.indices_of(|process| matches!(process.state, State::Leaving(_))).is_empty();
-        if self.down.is_some() || !other_node_has_member || !none_is_leaving {
+        if self.node_down.is_some() || !other_node_has_member || !none_is_leaving {
             return;
         }
         let before = self.broker.lost.clone();
         self.broker.kill_node(node);
-        self.down = Some(node);
+        self.node_down = Some(node);
         self.lost_with_node.extend(self.broker.lost.difference(&before));
         self.excuse();
     }
 
     fn start_node(&mut self) {
-        if let Some(node) = self.down.take() {
+        if let Some(node) = self.node_down.take() {
             self.broker.start_node(node);
         }
     }
@@ -388,13 +401,14 @@ impl Group {
     /// and asks its peers in [`decide`](Self::decide).
     fn leave(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        if process.state == State::Running && !process.is_drain && self.down.is_none() {
+        if process.state == State::Running && !process.is_drain && self.node_down.is_none() {
             process.member.set_leaving();
             process.state = State::Leaving(self.elapsed + GRACE);
             process.inquiry = Some(Inquiry::new(status_of(process)));
         }
     }
 
+    /// Lets each leaving process ask its peers, and executes its decision.
     fn decide(&mut self) {
         for index in 0..self.processes.len() {
             let Some(mut inquiry) = self.processes[index].inquiry.take() else { continue };
@@ -428,7 +442,7 @@ impl Group {
         };
         if self.processes.iter().all(is_gone)
             && self.processes.iter().any(takes_over)
-            && self.down.is_none()
+            && self.node_down.is_none()
         {
             let dead =
                 self.processes.iter_mut().filter(|process| process.member_number == member_number);
@@ -437,6 +451,7 @@ impl Group {
         }
     }
 
+    /// Plays a random step. Fails if a message was published while no member was subscribed.
     fn step(&mut self, rng: &mut fastrand::Rng) -> Result<(), String> {
         let index = rng.usize(..self.processes.len());
         let process = &self.processes[index];
@@ -524,7 +539,7 @@ impl Group {
 
     /// Ends all faults except those between peers. Kills every process that hangs or has a
     /// successor; a process with a successor restarts as a drain under another name, to replay its
-    /// disk.
+    /// disk. Fails if the group has not recovered after an hour, or if an invariant is violated.
     fn recover(&mut self) -> Result<(), String> {
         self.start_node();
         self.table.join(false);
@@ -590,6 +605,8 @@ impl Group {
         ))
     }
 
+    /// Returns whether every message is stored, every process is in its final state, and the broker
+    /// has exactly the sessions of the members.
     fn has_recovered(&self) -> bool {
         let done = |process: &Process| {
             let world = &process.world;
@@ -638,7 +655,7 @@ impl Group {
 }
 
 fn first_client_id(member_number: usize) -> usize {
-    member_number * 100
+    member_number * CLIENT_IDS
 }
 
 fn member(member_number: usize) -> Member {
@@ -653,6 +670,7 @@ fn status_of(process: &Process) -> MemberStatus {
     process.member.status(process.world.consumer.totals().sessions.connected > 0, 0)
 }
 
+/// Returns what a process answers to a leaving peer, whose status is `asker`.
 fn answer(process: &Process, asker: &MemberStatus) -> Result<MemberStatus, String> {
     let status = status_of(process);
     let topics = ["other/+".to_owned()].into();
@@ -679,6 +697,7 @@ impl Drop for Schedule {
     }
 }
 
+/// Plays the schedule with this number. Fails if an invariant is violated.
 fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
     let _named = Schedule(seed);
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -702,6 +721,7 @@ fn play(seed: u64, mistake: Mistake) -> Result<(), String> {
     group.recover()
 }
 
+/// Returns the numbers of `count` schedules, beginning with `PROPTEST_RNG_SEED` if it is set.
 fn seeds(count: u32) -> Range<u64> {
     let first = std::env::var("PROPTEST_RNG_SEED")
         .map_or(0, |seed| seed.parse().expect("PROPTEST_RNG_SEED is a number"));
