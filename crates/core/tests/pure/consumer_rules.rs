@@ -21,7 +21,7 @@ use milepost_decode::position::Timestamp;
 use crate::model::schedule::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
-use crate::rows::{self, WALL_MS, connected, consumer_settings, intake_settings, limits, payload};
+use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, limits, payload, resumed};
 
 const GPS: &str = "drivers/d/gps";
 
@@ -65,7 +65,7 @@ impl Rig {
 
     /// Connects and subscribes a session. `window`: Receive Maximum in CONNACK.
     fn go_live(&mut self, session: usize, window: u16) {
-        self.consumer.handle_event(session, connected(true, Some(window)), self.now);
+        self.consumer.handle_event(session, resumed(Some(window)), self.now);
         self.consumer.handle_event(
             session,
             SessionEvent::Subscribed { refusals: Vec::new() },
@@ -73,21 +73,33 @@ impl Rig {
         );
     }
 
-    fn receive(&mut self, session: usize, qos1: bool, topic: &str, payload: &str) {
+    /// Receives a message at QoS 1.
+    fn receive(&mut self, session: usize, topic: &str, payload: &str) {
         self.packet_id += 1;
-        let packet_id = qos1.then_some(self.packet_id);
+        self.receive_publish(session, Some(self.packet_id), topic, payload);
+    }
+
+    /// Receives a message at QoS 0.
+    fn receive_at_most_once(&mut self, session: usize, topic: &str, payload: &str) {
+        self.receive_publish(session, None, topic, payload);
+    }
+
+    fn receive_publish(
+        &mut self,
+        session: usize,
+        packet_id: Option<u16>,
+        topic: &str,
+        payload: &str,
+    ) {
         let message = Message { packet_id, ..Message::new(topic.as_bytes(), payload.as_bytes()) };
-        self.consumer.handle_publish(
-            session,
-            message,
-            rows::now(self.began, self.now - self.began),
-        );
+        let now = rows::now(self.began, self.now - self.began);
+        self.consumer.handle_publish(session, message, now);
     }
 
     /// Receives messages at QoS 1, one per millisecond.
     fn receive_many(&mut self, session: usize, messages: u32) {
         for seq in 0..messages {
-            self.receive(session, true, GPS, &payload(&[seq]));
+            self.receive(session, GPS, &payload(&[seq]));
             self.wait(1);
         }
     }
@@ -170,10 +182,10 @@ fn erased_list_applies_from_the_next_message_on() {
     let mut rig = Rig::new(plain());
     rig.go_live(0, 100);
     let topic = "drivers/e/gps";
-    rig.receive(0, true, topic, &payload(&[1]));
+    rig.receive(0, topic, &payload(&[1]));
     rig.consumer.set_erased(Arc::new(Erased::new(["e".to_owned()])));
-    rig.receive(0, true, topic, &payload(&[2]));
-    rig.receive(0, true, GPS, &payload(&[3]));
+    rig.receive(0, topic, &payload(&[2]));
+    rig.receive(0, GPS, &payload(&[3]));
     let totals = rig.consumer.totals();
     assert_eq!((totals.erased(), totals.in_flight(), totals.adds_up()), (1, 2, true), "{totals:?}");
 }
@@ -186,7 +198,7 @@ fn encrypted_messages_are_counted_and_logged_once() {
     rig.turn();
     assert_eq!(rig.lines(words).len(), 0);
     for _ in 0..3 {
-        rig.receive(0, true, "owntracks/phone", r#"{"_type":"encrypted","data":"AAAA"}"#);
+        rig.receive(0, "owntracks/phone", r#"{"_type":"encrypted","data":"AAAA"}"#);
         rig.turn();
     }
     assert_eq!(rig.lines(words).len(), 1);
@@ -350,7 +362,7 @@ fn rig_with_room_for_eight_batches() -> Rig {
 /// Fills the buffer with this many waiting batches, in addition to the batch that is being inserted
 /// and the open batch.
 fn fill(rig: &mut Rig, batches: usize) {
-    (0..batches + 2).for_each(|_| rig.receive(0, false, GPS, &payload(&[0; 10])));
+    (0..batches + 2).for_each(|_| rig.receive_at_most_once(0, GPS, &payload(&[0; 10])));
     rig.turn();
 }
 
@@ -364,7 +376,7 @@ fn session_reconnects_when_half_its_buffer_share_is_free() {
     );
     fill(&mut rig, 8);
     assert_eq!((rig.consumer.totals().intake.shed, rig.consumer.totals().in_flight()), (0, 100));
-    rig.receive(0, true, GPS, &payload(&[1]));
+    rig.receive(0, GPS, &payload(&[1]));
     rig.turn();
     assert_eq!(
         (rig.consumer.session(0).totals().messages_deferred, rig.is_reconnecting(0)),
@@ -397,15 +409,15 @@ fn deferring_for_the_clock_does_not_cause_spooling() {
     rig.report_ready();
     (0..2).for_each(|session| rig.go_live(session, 1_000));
     rig.turn();
-    rig.receive(0, true, GPS, &payload(&[1]));
+    rig.receive(0, GPS, &payload(&[1]));
     for wall_ms in [WALL_MS, 0] {
         rig.consumer.read_clock(Now { instant: rig.now, wall: Timestamp::from_unix_ms(wall_ms) });
     }
-    rig.receive(1, true, GPS, &payload(&[2]));
+    rig.receive(1, GPS, &payload(&[2]));
     rig.wait(300);
     assert_eq!((rig.attempts.len(), rig.stored), (1, 0));
     // Unlike the other session, this one also waits for an acknowledgement.
-    rig.receive(0, true, GPS, &payload(&[3]));
+    rig.receive(0, GPS, &payload(&[3]));
     rig.turn();
     assert_eq!(rig.stored, 1);
 }
@@ -441,14 +453,14 @@ fn uncompared_clock_defers_only_while_it_would_reject_most_messages() {
     let is_clock_doubted =
         |rig: &Rig| rig.unready_reasons().iter().any(|reason| reason.starts_with("clock:"));
     (0..2).for_each(|session| rig.go_live(session, 100));
-    rig.receive(0, true, GPS, r#"{"lat":1,"lng":2}"#);
+    rig.receive(0, GPS, r#"{"lat":1,"lng":2}"#);
     assert_eq!(rig.consumer.session(0).unacked(), 1, "no message contradicts this clock yet");
-    rig.receive(1, false, GPS, &too_new);
+    rig.receive_at_most_once(1, GPS, &too_new);
     assert!(!is_clock_doubted(&rig), "at QoS 0, nothing is deferred");
-    rig.receive(1, true, GPS, &too_new);
+    rig.receive(1, GPS, &too_new);
     rig.turn();
     assert_eq!((is_clock_doubted(&rig), rig.is_reconnecting(1)), (true, false));
-    (0..3).for_each(|seq| rig.receive(0, true, GPS, &payload(&[seq])));
+    (0..3).for_each(|seq| rig.receive(0, GPS, &payload(&[seq])));
     rig.turn();
     assert_eq!(
         (is_clock_doubted(&rig), rig.is_reconnecting(1)),

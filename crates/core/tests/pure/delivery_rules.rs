@@ -124,8 +124,18 @@ impl Rig {
         self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
-    /// Offers a batch with this many rows. Returns its id; `None` if there is no demand.
-    fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
+    /// Offers a batch of QoS 1 messages with this many rows. Returns its id; `None` if there is no
+    /// demand.
+    fn offer(&mut self, name: &str, rows: u32) -> Option<BatchId> {
+        self.offer_batch(name, rows, true)
+    }
+
+    /// Like [`offer`](Self::offer), for QoS 0 messages.
+    fn offer_at_most_once(&mut self, name: &str, rows: u32) -> Option<BatchId> {
+        self.offer_batch(name, rows, false)
+    }
+
+    fn offer_batch(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
         if self.policy.demand(self.now) == Demand::Nothing {
             return None;
         }
@@ -315,10 +325,10 @@ fn insert_logs_its_success_only_after_a_failure() {
         failures_left.set(failures_left.get() - u32::from(fails));
         if fails { Err(FailureKind::Transient) } else { Ok(()) }
     });
-    rig.offer("good", 1, true).unwrap();
+    rig.offer("good", 1).unwrap();
     rig.wait_for_inserted(1);
     assert!(!rig.has_notice(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. })));
-    let id = rig.offer("bad", 1, true).unwrap();
+    let id = rig.offer("bad", 1).unwrap();
     rig.wait_for_inserted(2);
     let line = format!("insert succeeded after 2 failures, batch {id}");
     assert!(rig.has_notice(|notice| notice.to_string() == line), "{:?}", rig.notices);
@@ -355,11 +365,11 @@ fn only_erased_positions_are_counted_as_erased() {
 #[test]
 fn fully_erased_batch_is_durable_and_server_health_unchanged() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(30));
     let unready = rig.unready();
     assert!(unready.contains("no insert gets through"), "{unready}");
-    let id = rig.offer("erased", 10, true).unwrap();
+    let id = rig.offer("erased", 10).unwrap();
     rig.wait(Duration::from_millis(50));
     assert!(rig.durable.contains(&id));
     let totals = rig.policy.totals();
@@ -371,7 +381,7 @@ fn fully_erased_batch_is_durable_and_server_health_unchanged() {
 #[test]
 fn failure_is_cleared_when_its_batch_is_fully_erased() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(30));
     assert!(rig.unready().contains("no insert gets through"), "{}", rig.unready());
     let (name, _) = rig.names.get_mut(&id).unwrap();
@@ -395,7 +405,7 @@ fn failed_file_that_disappears_is_not_retried() {
 #[test]
 fn earlier_refusal_does_not_block_spooling_once_the_server_is_down() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(60));
     assert!(rig.durable.is_empty(), "not spooled, because an operator must fix the fault");
     rig.report_query_result(Err("no answer".to_owned()));
@@ -407,7 +417,7 @@ fn earlier_refusal_does_not_block_spooling_once_the_server_is_down() {
 fn spool_refusals_are_not_counted_as_stored_and_do_not_flood_the_log() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Transient));
     rig.disk_is_full = true;
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(120));
     assert_eq!(rig.policy.totals().stored.iter().sum::<u64>(), 0);
     let failed =
@@ -426,7 +436,7 @@ fn failing_batch_does_not_stop_other_batches() {
         let mut sent_directly = 0;
         for index in 0..50 {
             let name = if index == 0 { "poison".to_owned() } else { format!("d{index}") };
-            while rig.offer(&name, 1, true).is_none() {
+            while rig.offer(&name, 1).is_none() {
                 rig.wait(Duration::from_millis(100));
             }
             let before = rig.files.len();
@@ -451,10 +461,10 @@ fn other_batches_are_not_spooled_until_the_spool_has_a_file() {
         |name: &str, _: &Piece| if name == "bad" { Err(FailureKind::Transient) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
     rig.disk_hangs = true;
-    rig.offer("bad", 1, true).unwrap();
+    rig.offer("bad", 1).unwrap();
     rig.wait(Duration::from_millis(50));
     assert_eq!(rig.hanging, 1);
-    let good = rig.offer("good", 1, true).unwrap();
+    let good = rig.offer("good", 1).unwrap();
     rig.wait(Duration::from_millis(50));
     assert!(rig.hanging == 1 && rig.durable.contains(&good), "{:?}", rig.notices);
 }
@@ -465,7 +475,7 @@ fn replay_takes_no_slot_from_fresh_batches() {
     rig.insert_duration = Duration::from_secs(1);
     rig.wait(Duration::from_millis(100));
     assert_eq!(rig.attempts, 1);
-    (0..2).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
+    (0..2).for_each(|_| assert!(rig.offer("d", 1).is_some()));
     assert_eq!(rig.attempts, 3);
 }
 
@@ -473,7 +483,7 @@ fn replay_takes_no_slot_from_fresh_batches() {
 fn three_failures_in_a_row_make_the_process_unready() {
     let fails = |_: &str, _: &Piece| Err(FailureKind::Transient);
     let mut fresh = rig(policy_settings(), fails);
-    fresh.offer("d", 1, true).unwrap();
+    fresh.offer("d", 1).unwrap();
     for mut rig in [fresh, with_files(spooling(), &names(5, 0), fails)] {
         while rig.unready().is_empty() {
             rig.wait(Duration::from_millis(10));
@@ -597,11 +607,11 @@ fn only_damaged_spool_files_are_quarantined() {
 fn permanent_failure_holds_qos_1_and_spools_qos_0() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     rig.policy.set_under_pressure(true);
-    let at_least_once = rig.offer("d1", 1, true).unwrap();
+    let at_least_once = rig.offer("d1", 1).unwrap();
     rig.wait(Duration::from_secs(300));
     assert!(rig.durable.is_empty(), "not acknowledged, even under pressure");
     assert!(rig.policy.watcher_request(rig.now).refusals > 0, "the tables must be checked again");
-    let at_most_once = rig.offer("d2", 1, false).unwrap();
+    let at_most_once = rig.offer_at_most_once("d2", 1).unwrap();
     rig.wait(Duration::from_secs(1));
     assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
     rig.rule = Box::new(|_, _| Ok(()));
@@ -615,7 +625,7 @@ fn permanent_failure_holds_qos_1_and_spools_qos_0() {
 #[test]
 fn table_check_from_before_a_refused_insert_is_stale() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Permanent));
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     let earlier_status = rig.status.clone();
     rig.wait(Duration::from_secs(1));
     rig.rule = Box::new(|_, _| Ok(())); // the table exists again, but its views may not
@@ -634,7 +644,7 @@ fn inserts_wait_for_the_tables() {
     ] {
         let mut rig = rig(spooling(), |_, _| Ok(()));
         rig.report_schema(schema);
-        rig.offer("d", 1, true).unwrap();
+        rig.offer("d", 1).unwrap();
         rig.wait(Duration::from_secs(300));
         assert_eq!(
             (rig.inserted.len(), rig.durable.len()),
@@ -653,9 +663,9 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
     for (name, free_slots) in [("a", 2), ("b", 1)] {
         assert_eq!(rig.policy.demand(rig.now), Demand::ToInsert(free_slots));
-        rig.offer(name, 1, true).unwrap();
+        rig.offer(name, 1).unwrap();
     }
-    assert_eq!(rig.offer("c", 1, true), None);
+    assert_eq!(rig.offer("c", 1), None);
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.is_empty(), "no pressure: the inserts may still commit");
     assert_eq!(rig.policy.demand(rig.now), Demand::Nothing);
@@ -663,7 +673,7 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     rig.wait(Duration::from_millis(50));
     assert_eq!(rig.durable.len(), 2, "spooled while they are being inserted");
     assert_eq!(rig.policy.demand(rig.now), Demand::ToStore);
-    rig.offer("c", 1, true).unwrap();
+    rig.offer("c", 1).unwrap();
     rig.wait(Duration::from_millis(50));
     assert_eq!(
         (rig.durable.len(), rig.files.len()),
@@ -686,7 +696,7 @@ fn slow_insert_is_noticed_after_250_ms_if_it_may_be_spooled() {
     {
         let mut rig = rig(DeliveryConfig { has_spool, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(under_pressure);
-        rig.offer("d", 1, true).unwrap();
+        rig.offer("d", 1).unwrap();
         let after_100_ms = rig.began + Duration::from_millis(100);
         let checked_after = rig.policy.poll_timeout(after_100_ms).unwrap() - rig.began;
         assert_eq!(checked_after < Duration::from_millis(350), has_spool && under_pressure);
@@ -696,7 +706,7 @@ fn slow_insert_is_noticed_after_250_ms_if_it_may_be_spooled() {
 #[test]
 fn hung_server_is_reported_in_seconds_and_recovery_at_once() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TimedOut));
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(6));
     assert!(
         rig.has_notice(|notice| matches!(notice, DeliveryNotice::NoAnswer { .. })),
@@ -718,7 +728,7 @@ fn hung_server_is_reported_in_seconds_and_recovery_at_once() {
 fn flapping_health_aborts_an_insert_only_once() {
     let mut rig = rig(policy_settings(), |_, _| Ok(()));
     rig.rule = Box::new(|_, _| Err(FailureKind::TimedOut)); // the insert takes a minute
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(1));
     for _ in 0..10 {
         rig.report_query_result(Err("no answer".to_owned()));
@@ -739,7 +749,7 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
         if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
     let mut rig = rig(spooling(), rule);
-    let id = rig.offer("d", 100, true).unwrap();
+    let id = rig.offer("d", 100).unwrap();
     rig.wait(Duration::from_secs(2));
     assert!(rig.durable.contains(&id));
     assert_eq!(rig.inserted.len(), 16, "halved until it fits");
@@ -754,7 +764,7 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
             .count();
         assert_eq!(logged, 1, "logged once, not for each half or for a later larger batch");
         rig.batch_bytes = bytes;
-        rig.offer("d", 100, true).unwrap();
+        rig.offer("d", 100).unwrap();
         rig.wait(Duration::from_secs(2));
         assert_eq!(rig.policy.batch_bytes_max(), Some(bytes_max));
     }
@@ -768,7 +778,7 @@ fn oversized_row_waits_while_its_batch_is_being_stored() {
     // at 260 ms.
     rig.insert_duration = Duration::from_millis(255);
     rig.disk_is_full = true;
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(5));
     assert_eq!((rig.attempts, rig.policy.totals().refused), (1, 1));
     rig.wait(Duration::from_secs(1));
@@ -782,7 +792,7 @@ fn only_the_oversized_row_goes_into_quarantine() {
             if piece.rows.contains(&row) { Err(FailureKind::TooLarge) } else { Ok(()) }
         };
         for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
-            rig.offer("d", 10, true).unwrap();
+            rig.offer("d", 10).unwrap();
             rig.wait(Duration::from_secs(30));
             let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
             let totals = rig.policy.totals();
@@ -806,7 +816,7 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
     for (is_full, reason) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
         let mut rig = rig(spooling(), rule);
         (rig.disk_is_full, rig.disk_hangs) = (is_full, !is_full);
-        let id = rig.offer("d", 10, true).unwrap();
+        let id = rig.offer("d", 10).unwrap();
         rig.wait(Duration::from_secs(60));
         assert!(rig.durable.is_empty(), "{reason}: the row is in memory only");
         assert!(rig.unready().contains(reason), "{}", rig.unready());
@@ -814,7 +824,7 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
         let refused = rig.policy.totals().refused;
         assert_eq!((50..=60).contains(&refused), is_full, "{refused} refusals: one a second");
         let others: Vec<_> =
-            (0..5).filter_map(|index| rig.offer(&format!("d{index}"), 1, true)).collect();
+            (0..5).filter_map(|index| rig.offer(&format!("d{index}"), 1)).collect();
         rig.wait(Duration::from_secs(1));
         assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
         assert!(rig.unready().contains(reason), "reported for as long as a batch needs the disk");
@@ -878,7 +888,7 @@ fn oversized_reject_without_a_spool_is_counted_as_dropped() {
 #[test]
 fn oversized_row_without_a_spool_is_dropped_and_counted() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TooLarge));
-    rig.offer("d", 2, true).unwrap();
+    rig.offer("d", 2).unwrap();
     rig.wait(Duration::from_secs(1));
     let totals = rig.policy.totals();
     assert_eq!(
@@ -914,7 +924,7 @@ fn flapping_spool_is_logged_once_a_minute() {
         rig.policy.set_under_pressure(true);
         for turn in 0..240 {
             rig.disk_is_full = !alternates || turn % 2 == 0;
-            rig.offer("d", 1, true).unwrap();
+            rig.offer("d", 1).unwrap();
             rig.wait(Duration::from_millis(500));
         }
         let is_about_spool = |notice: &&DeliveryNotice| {
@@ -933,7 +943,7 @@ fn failing_spool_does_not_block_inserts() {
         move |_: &str, _: &Piece| if down.get() { Err(FailureKind::Ambiguous) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
     rig.disk_is_full = true;
-    rig.offer("d", 10, true).unwrap();
+    rig.offer("d", 10).unwrap();
     rig.wait(Duration::from_secs(60));
     is_down.set(false);
     rig.wait(Duration::from_secs(6)); // a little more than the longest retry delay
@@ -947,7 +957,7 @@ fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
             Err(FailureKind::Transient)
         });
         rig.disk_hangs = true;
-        rig.offer("d", 10, true).unwrap();
+        rig.offer("d", 10).unwrap();
         rig.wait(Duration::from_secs(60));
         assert!((8..=30).contains(&rig.attempts), "{} attempts in a minute", rig.attempts);
     }
@@ -963,15 +973,15 @@ fn demand_is_bounded_by_insert_and_spool_capacity() {
         rig.policy.set_under_pressure(true);
         rig.insert_duration = Duration::from_millis(300);
         rig.disk_hangs = true;
-        (0..3).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
-        assert_eq!((rig.offer("d", 1, true), rig.hanging), (None, 0), "all three slots are taken");
+        (0..3).for_each(|_| assert!(rig.offer("d", 1).is_some()));
+        assert_eq!((rig.offer("d", 1), rig.hanging), (None, 0), "all three slots are taken");
         rig.wait(Duration::from_millis(251));
         assert_eq!(
             rig.policy.demand(rig.now),
             if has_spool { Demand::ToStore } else { Demand::Nothing }
         );
         for _ in 0..50 {
-            rig.offer("d", 1, true);
+            rig.offer("d", 1);
             rig.wait(Duration::from_millis(200));
         }
         assert_eq!(rig.hanging, if has_spool { 5 } else { 0 });
@@ -990,7 +1000,7 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
         (rig(spooling(), in_halves), 30),                         // in the first half of a batch
     ] {
         if rig.files.is_empty() {
-            rig.offer("d", 10, true).unwrap();
+            rig.offer("d", 10).unwrap();
         }
         rig.wait(Duration::from_millis(wait_ms));
         rig.report_schema(dropped_tables());
@@ -1009,10 +1019,10 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
 fn leaving_process_spools_unfinished_batches_after_12_s() {
     let mut rig = with_files(spooling(), &names(0, 3), |_, _| Err(FailureKind::TimedOut));
     rig.report_schema(Schema::Refused("not yet".to_owned()));
-    let id = rig.offer("d", 1, false).unwrap();
+    let id = rig.offer_at_most_once("d", 1).unwrap();
     rig.wait(Duration::from_secs(1));
     rig.report_schema(Schema::Ready);
-    let at_least_once = rig.offer("e", 1, true).unwrap();
+    let at_least_once = rig.offer("e", 1).unwrap();
     rig.policy.leave(rig.now);
     rig.wait(Duration::from_secs(11));
     assert!(!rig.durable.contains(&at_least_once));
@@ -1027,7 +1037,7 @@ fn leaving_process_spools_unfinished_batches_after_12_s() {
 #[should_panic(expected = "a report does not fit the batch's stage")]
 fn removed_report_for_a_batch_without_a_file_panics() {
     let mut rig = rig(spooling(), |_, _| Ok(()));
-    let batch = rig.offer("a", 1, true).unwrap();
+    let batch = rig.offer("a", 1).unwrap();
     rig.report(batch, Outcome::Removed);
 }
 
@@ -1035,7 +1045,7 @@ fn removed_report_for_a_batch_without_a_file_panics() {
 #[should_panic(expected = "a report does not fit the batch's stage")]
 fn second_report_of_an_attempt_panics() {
     let mut rig = rig(spooling(), |_, _| Ok(()));
-    let batch = rig.offer("a", 1, true).unwrap();
+    let batch = rig.offer("a", 1).unwrap();
     rig.report(batch, Outcome::Inserted { took: TIMEOUT, erased: 0 });
     rig.report(batch, Outcome::Inserted { took: TIMEOUT, erased: 0 });
 }

@@ -16,8 +16,8 @@ use milepost_core::session::events::{
 use milepost_decode::Message;
 
 use crate::rows::{
-    connected, consumer_settings, decoder, intake_settings, now, payload, policy_settings,
-    session_settings,
+    consumer_settings, decoder, intake_settings, new_session, now, payload, policy_settings,
+    resumed, session_settings,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ fn rig(sessions: usize, rows_max: usize) -> Rig {
     let intake = Intake::new(intake_settings(rows_max), decoder());
     let consumer = Consumer::new(consumer_settings(sessions), intake, delivery);
     let mut rig = Rig { consumer, now: Instant::now(), batches: Vec::new(), attempts: Vec::new() };
-    rig.clock(None);
+    rig.report_clock(None);
     rig.turn();
     rig
 }
@@ -74,12 +74,18 @@ impl Rig {
         self.consumer.handle_event(id, event, self.now);
     }
 
-    fn connected(&mut self, id: usize, session_present: bool) {
-        self.event(id, connected(session_present, Some(100)));
+    /// Handles a CONNACK that resumes the session, with a window of 100.
+    fn resume(&mut self, id: usize) {
+        self.event(id, resumed(Some(100)));
+    }
+
+    /// Handles a CONNACK of a new session, with a window of 100.
+    fn connect_to_new_session(&mut self, id: usize) {
+        self.event(id, new_session(Some(100)));
     }
 
     fn go_live(&mut self, id: usize) {
-        self.connected(id, true);
+        self.resume(id);
         self.event(id, SessionEvent::Subscribed { refusals: Vec::new() });
         self.turn();
     }
@@ -113,7 +119,7 @@ impl Rig {
     }
 
     /// Reports the result of comparing this clock with ClickHouse's.
-    fn clock(&mut self, fault: Option<&str>) {
+    fn report_clock(&mut self, fault: Option<&str>) {
         let clock_fault = fault.map(str::to_owned);
         self.consumer
             .handle_server_status(ServerStatus { clock_fault, ..ServerStatus::ready() }, self.now);
@@ -173,7 +179,7 @@ fn totals_are_summed_over_all_sessions() {
     assert_eq!(rig.totals(), expected);
 
     for_both_sessions(&mut rig, |rig, id| rig.publish(id, Some(1), 1));
-    rig.clock(Some("wrong"));
+    rig.report_clock(Some("wrong"));
     for_both_sessions(&mut rig, |rig, id| rig.publish(id, Some(2), 1));
     (expected.messages_received, expected.messages_deferred) = (2, 2);
     (expected.unacked, expected.held_by_broker) = (2, 2);
@@ -184,7 +190,7 @@ fn totals_are_summed_over_all_sessions() {
     assert_eq!(rig.totals(), expected, "the broker redelivers unacknowledged messages");
 
     rig.wait(SECOND);
-    for_both_sessions(&mut rig, |rig, id| rig.connected(id, false));
+    for_both_sessions(&mut rig, |rig, id| rig.connect_to_new_session(id));
     (expected.reconnects, expected.sessions_lost, expected.held_by_broker) = (2, 2, 0);
     expected.sessions_lost_at_risk = 2; // the deferred messages
     assert_eq!(rig.totals(), expected);
@@ -213,10 +219,10 @@ fn session_kept_at_shutdown_receives_nothing_more_and_closes() {
 #[test]
 fn deferred_messages_are_redelivered_after_the_next_suback() {
     let mut rig = rig(1, 50);
-    rig.connected(0, true);
-    rig.clock(Some("wrong"));
+    rig.resume(0);
+    rig.report_clock(Some("wrong"));
     (1..3).for_each(|packet_id| rig.publish(0, Some(packet_id), 1));
-    rig.clock(None);
+    rig.report_clock(None);
     rig.turn();
     assert_eq!(rig.commands(0), [SessionCommand::Subscribe]);
     rig.event(0, SessionEvent::Subscribed { refusals: Vec::new() });
@@ -231,10 +237,10 @@ fn missing_redeliveries_count_unacked_and_deferred_messages() {
     let mut rig = rig(1, 50);
     rig.go_live(0);
     rig.publish(0, Some(1), 1);
-    rig.clock(Some("wrong"));
+    rig.report_clock(Some("wrong"));
     rig.publish(0, Some(2), 1);
     rig.fail(0);
-    rig.connected(0, true);
+    rig.resume(0);
     rig.publish(0, Some(3), 1); // a new message, before any redelivery
     rig.turn();
     let lines = rig.lines().join("\n");
@@ -259,7 +265,7 @@ fn visit_gives_up_after_eight_attempts_unless_session_exists() {
     for exists in [false, true] {
         let mut rig = rig(0, 50);
         if exists {
-            rig.connected(0, true);
+            rig.resume(0);
         }
         for attempt in 1..10 {
             rig.cut(0);
@@ -277,7 +283,7 @@ fn unresponsive_broker_is_disconnected() {
         (0, SessionCommand::Unsubscribe, "our UNSUBSCRIBE"),
     ] {
         let mut rig = rig(sessions, 50);
-        rig.connected(0, true);
+        rig.resume(0);
         rig.wait(session_settings().answer_timeout);
         assert_eq!(rig.commands(0), [command, SessionCommand::HangUp]);
         let lines = rig.lines().join("\n");
@@ -336,7 +342,7 @@ fn session_is_empty_after_one_quiet_second_and_another_unsuback() {
         rig.connection(0)
     );
     rig.wait(SECOND);
-    rig.connected(0, true);
+    rig.resume(0);
     for _ in 0..2 {
         assert_eq!(rig.commands(0), [SessionCommand::Unsubscribe]);
         rig.unsuback(0);
@@ -355,7 +361,7 @@ fn one_read_can_fill_every_batch_in_demand() {
         Intake::new(settings, decoder()),
         Delivery::new(policy_settings(), SpoolInventory::default()),
     );
-    rig.clock(None);
+    rig.report_clock(None);
     rig.go_live(0);
     (1..=20).for_each(|packet_id| rig.publish(0, Some(packet_id), 1));
     assert_eq!((rig.totals().messages_received, rig.totals().messages_deferred), (20, 0));
@@ -400,7 +406,7 @@ fn full_window_is_an_unready_reason_with_advice() {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         rig.consumer =
             Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
-        rig.clock(None);
+        rig.report_clock(None);
         rig.go_live(0); // a window of 100
         (1..=100).for_each(|id| rig.publish(0, Some(id), 1));
         let full_for = |rig: &mut Rig, seconds: u32| {

@@ -12,7 +12,9 @@ use proptest::prelude::*;
 
 use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
-use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
+use crate::rows::{
+    consumer_settings, decoder, intake_settings, new_session, policy_settings, resumed,
+};
 
 /// Runs a process with `consuming` + `former` sessions, and then a process with `consuming`
 /// sessions, while devices publish. Each of `kills` is the time, in milliseconds, after which a
@@ -73,15 +75,14 @@ fn sixty_former_sessions_are_visited_in_four_rounds() {
         Consumer::new(consumer_settings(4), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     (0..4).for_each(|index| {
-        consumer.handle_event(index, connected(true, None), now);
+        consumer.handle_event(index, resumed(None), now);
         consumer.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     });
     consumer.handle_timeout(now);
     let (mut answered, mut rounds) = (4, 0);
     while answered < consumer.sessions() {
         let dialed = consumer.sessions();
-        (answered..dialed)
-            .for_each(|index| consumer.handle_event(index, connected(true, None), now));
+        (answered..dialed).for_each(|index| consumer.handle_event(index, resumed(None), now));
         consumer.handle_timeout(now);
         (answered, rounds) = (dialed, rounds + 1);
     }
@@ -128,13 +129,13 @@ fn empty_former_session_is_ended_when_the_search_completes() {
         Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
     let disconnected = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
-    consumer.handle_event(0, connected(true, None), now);
+    consumer.handle_event(0, resumed(None), now);
     consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     consumer.handle_timeout(now);
     assert_eq!(consumer.sessions(), 4, "the next three indices are visited");
 
     // Only the first of the visited sessions exists, and the last visit takes longest.
-    consumer.handle_event(1, connected(true, None), now);
+    consumer.handle_event(1, resumed(None), now);
     consumer.handle_timeout(now);
     assert_eq!(consumer.sessions(), 5, "a found session adds one more index");
     for _ in 0..2 {
@@ -143,7 +144,7 @@ fn empty_former_session_is_ended_when_the_search_completes() {
         consumer.handle_timeout(now);
     }
     for absent in 2..5 {
-        consumer.handle_event(absent, connected(false, None), now);
+        consumer.handle_event(absent, new_session(None), now);
         consumer.handle_event(absent, disconnected(), now);
     }
     let commands = |consumer: &mut Consumer| {
@@ -171,13 +172,13 @@ fn unfinished_visit_stays_counted_when_its_session_consumes() {
         Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     let go_live = |consumer: &mut Consumer, index, window| {
-        consumer.handle_event(index, connected(true, Some(window)), now);
+        consumer.handle_event(index, resumed(Some(window)), now);
         consumer.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     };
     (0..4).for_each(|index| go_live(&mut consumer, index, 1_000));
     consumer.handle_timeout(now);
     let cut = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
-    consumer.handle_event(4, connected(true, Some(1_000)), now);
+    consumer.handle_event(4, resumed(Some(1_000)), now);
     consumer.handle_event(4, cut(true), now);
     consumer.handle_timeout(now);
     let expected = FormerSessionTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
@@ -215,16 +216,16 @@ fn expired_session_is_logged_once_if_a_later_session_exists() {
     let cases = [
         (
             1,
-            vec![connected(false, None), disconnected(false)],
+            vec![new_session(None), disconnected(false)],
             FormerSessionTotals { expired: 1, ..one_found },
         ),
         (
             1,
-            vec![connected(true, None), disconnected(true)],
+            vec![resumed(None), disconnected(true)],
             FormerSessionTotals { found: 2, unfinished: 1, contested: 1, ..one_found },
         ),
         (1, vec![], one_found),
-        (0, vec![connected(false, None), disconnected(false)], one_found),
+        (0, vec![new_session(None), disconnected(false)], one_found),
     ];
     for (consuming, events_of_first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -232,12 +233,12 @@ fn expired_session_is_logged_once_if_a_later_session_exists() {
         let (mut consumer, now) =
             (Consumer::new(consumer_settings(consuming), intake, delivery), Instant::now());
         if consuming > 0 {
-            consumer.handle_event(0, connected(true, None), now);
+            consumer.handle_event(0, resumed(None), now);
             consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
         }
         consumer.handle_timeout(now);
         events_of_first.into_iter().for_each(|event| consumer.handle_event(consuming, event, now));
-        consumer.handle_event(consuming + 1, connected(true, None), now);
+        consumer.handle_event(consuming + 1, resumed(None), now);
         consumer.handle_timeout(now);
         assert_eq!(
             consumer.totals().former_sessions.expired,
@@ -245,7 +246,7 @@ fn expired_session_is_logged_once_if_a_later_session_exists() {
             "sessions count as expired only after every visit has ended"
         );
         for absent in consuming + 2..consumer.sessions() {
-            consumer.handle_event(absent, connected(false, None), now);
+            consumer.handle_event(absent, new_session(None), now);
             consumer.handle_event(absent, disconnected(false), now);
         }
         (0..2).for_each(|_| consumer.handle_timeout(now));
@@ -263,7 +264,7 @@ fn unfinished_visit_stays_counted_when_the_process_leaves() {
         Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     consumer.handle_timeout(now);
-    consumer.handle_event(0, connected(true, None), now);
+    consumer.handle_event(0, resumed(None), now);
     consumer.handle_event(
         0,
         SessionEvent::Disconnected { taken_over: true, why: String::new() },

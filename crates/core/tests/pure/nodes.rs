@@ -14,7 +14,10 @@ use proptest::prelude::*;
 use crate::model::schedule::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
-use crate::rows::{connected, consumer_settings, decoder, intake_settings, nodes, policy_settings};
+use crate::rows::{
+    connected, consumer_settings, decoder, intake_settings, new_session, nodes, policy_settings,
+    resumed,
+};
 
 /// Builds a world with this many nodes, and runs it until every session is connected and the search
 /// for former sessions has ended.
@@ -279,15 +282,15 @@ fn unfinished_visit_does_not_wait_for_a_new_node() {
     let now = Instant::now();
     let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
     for session in 0..4 {
-        consumer.handle_event(session, connected(true, None), now);
+        consumer.handle_event(session, resumed(None), now);
         consumer.handle_event(session, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     }
     consumer.handle_timeout(now);
-    consumer.handle_event(4, connected(true, None), now);
+    consumer.handle_event(4, resumed(None), now);
     consumer.handle_event(4, disconnected(true), now);
     consumer.handle_timeout(now);
     for absent in 5..consumer.sessions() {
-        consumer.handle_event(absent, connected(false, None), now);
+        consumer.handle_event(absent, new_session(None), now);
         consumer.handle_event(absent, disconnected(false), now);
     }
     consumer.handle_timeout(now);

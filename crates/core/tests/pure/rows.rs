@@ -138,6 +138,16 @@ pub fn now(began: Instant, elapsed: Duration) -> Now {
     Now { instant: began + elapsed, wall: Timestamp::from_unix_ms(WALL_MS + elapsed_ms) }
 }
 
+/// Returns a CONNACK that resumes the session.
+pub fn resumed(receive_maximum: Option<u16>) -> SessionEvent {
+    connected(true, receive_maximum)
+}
+
+/// Returns a CONNACK without Session Present: the broker has created a session.
+pub fn new_session(receive_maximum: Option<u16>) -> SessionEvent {
+    connected(false, receive_maximum)
+}
+
 /// Returns a CONNACK with this Session Present flag and Receive Maximum.
 pub fn connected(session_present: bool, receive_maximum: Option<u16>) -> SessionEvent {
     SessionEvent::Connected(ConnAck { session_present, receive_maximum, ..ConnAck::default() })
