@@ -1,9 +1,9 @@
-//! Counts instructions per message with valgrind's callgrind: a repeatable figure on any machine
-//! under any load. It covers the path from PUBLISH to the encoded insert and to the
+//! Counts instructions per point with valgrind's callgrind: a figure that other load on the machine
+//! does not change. The figure covers the path from PUBLISH to the encoded insert and to the
 //! acknowledgement, without sockets and without the insert itself.
 //!
-//! Fails if a figure is more than 2 % above the figure in [`EXPECTED`]. A commit that makes a
-//! message more expensive must also raise the figure there.
+//! Fails if a figure is more than [`TOLERANCE_PERCENT`] above the figure in [`EXPECTED`]. A commit
+//! that makes a message more expensive must also raise the figure in [`EXPECTED`].
 
 #[expect(unreachable_pub, reason = "a benchmark's modules are private to it")]
 mod work;
@@ -19,12 +19,13 @@ use milepost_core::encode;
 const WORK: &str = "MILEPOST_BENCH_WORK";
 /// Number of points of the two runs. Both runs have the same cost of starting, so the difference of
 /// their counts excludes that cost.
-const RUNS: [u64; 2] = [20_000, 60_000];
+const RUN_POINTS: [u64; 2] = [20_000, 60_000];
+/// Name of the workload whose messages are arrays.
 const ARRAYS: &str = "milepost (arrays of 100, per point)";
-const POINTS_OF_AN_ARRAY: usize = 100;
-/// The workloads with the expected instructions per point, on x86-64. The first two are milepost's
-/// own format, with one point per message and with arrays. Then follows each format as the devices
-/// of a fleet write it, and at last one format with a kept field.
+const POINTS_PER_ARRAY: usize = 100;
+/// The workloads with the expected instructions per point, on x86-64. The first two workloads are
+/// milepost's own format, with one point per message and with arrays. Then follows each format as
+/// the devices of a fleet write it, and finally one format with a kept field.
 const EXPECTED: [(&str, u64); 13] = [
     ("milepost", 3_196),
     (ARRAYS, 1_928),
@@ -40,19 +41,21 @@ const EXPECTED: [(&str, u64); 13] = [
     ("mapped (fleet)", 9_672),
     ("owntracks (fleet, keep = [\"batt\"])", 5_117),
 ];
+/// Largest tolerated excess over an expected figure.
 const TOLERANCE_PERCENT: u64 = 2;
 
 fn main() {
     match std::env::var(WORK) {
         Ok(text) => {
-            let (count, name) = text.split_once(' ').expect("a number and a name");
-            run_workload(count.parse().expect("a number of points"), name);
+            let (points, name) = text.split_once(' ').expect("a number and a name");
+            run_workload(points.parse().expect("a number of points"), name);
         }
         Err(_) => count_instructions(),
     }
 }
 
-fn run_workload(count: usize, name: &str) {
+/// Runs a workload of this many points. This is the process whose instructions valgrind counts.
+fn run_workload(points: usize, name: &str) {
     let format =
         Format::ALL.into_iter().find(|format| name.starts_with(&format!("{} ", format.name())));
     let keep = if name.contains("keep") { "keep = [\"batt\"]\n" } else { "" };
@@ -61,8 +64,8 @@ fn run_workload(count: usize, name: &str) {
         None => (work::messages(5_000), work::decoder()),
     };
     let (messages, count) = match name {
-        ARRAYS => (work::arrays(&messages, POINTS_OF_AN_ARRAY), count / POINTS_OF_AN_ARRAY),
-        _ => (messages, count),
+        ARRAYS => (work::arrays(&messages, POINTS_PER_ARRAY), points / POINTS_PER_ARRAY),
+        _ => (messages, points),
     };
     let mut consumer = work::LiveConsumer::new(decoder);
     for message in messages.iter().cycle().take(count) {
@@ -75,6 +78,11 @@ fn run_workload(count: usize, name: &str) {
     }
 }
 
+/// Counts and prints the instructions of each workload, or only of the workload that
+/// `MILEPOST_BENCH_ONLY` names.
+///
+/// # Panics
+/// A figure is too high, or valgrind fails.
 #[expect(clippy::print_stdout, reason = "the benchmark's result")]
 fn count_instructions() {
     let instructions = |points: u64, name: &str| -> u64 {
@@ -85,11 +93,11 @@ fn count_instructions() {
             .output()
             .expect("valgrind is installed (Debian: valgrind)");
         let text = String::from_utf8_lossy(&output.stderr);
-        let collected = text
+        let (_, collected) = text
             .lines()
             .find_map(|line| line.split_once("Collected : "))
             .expect("valgrind reports a count");
-        collected.1.trim().parse().expect("a number of instructions")
+        collected.trim().parse().expect("a number of instructions")
     };
     for format in Format::ALL {
         let workload = format!("{} (fleet)", format.name());
@@ -102,13 +110,14 @@ fn count_instructions() {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;
         }
-        let [few, many] = RUNS.map(|points| instructions(points, name));
-        let each = (many - few) / (RUNS[1] - RUNS[0]);
-        let ratio = each as f64 / *first.get_or_insert(each) as f64;
-        println!("{each} instructions a message (callgrind), {ratio:.2} times: {name}");
-        if each * 100 > expected * (100 + TOLERANCE_PERCENT) {
+        let [short_run, long_run] = RUN_POINTS.map(|points| instructions(points, name));
+        let per_point = (long_run - short_run) / (RUN_POINTS[1] - RUN_POINTS[0]);
+        let ratio = per_point as f64 / *first.get_or_insert(per_point) as f64;
+        println!("{per_point} instructions a message (callgrind), {ratio:.2} times: {name}");
+        if per_point * 100 > expected * (100 + TOLERANCE_PERCENT) {
             println!(
-                "  {name}: more than {TOLERANCE_PERCENT} % above {expected}, the value expected in benches/instructions.rs"
+                "  {name}: more than {TOLERANCE_PERCENT} % above {expected}, the value expected in \
+                 benches/instructions.rs"
             );
             is_above = true;
         }

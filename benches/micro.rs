@@ -19,8 +19,10 @@ use milepost_import as import;
 use milepost_import::ImportArgs;
 use milepost_spool::Spool;
 
+/// Rows of a batch, and points of each measurement except that of imported files.
 const ROWS: usize = 5_000;
 
+/// Returns a full batch.
 fn batch() -> Batch {
     let mut consumer = work::LiveConsumer::new(work::decoder());
     let batch = work::messages(ROWS + 1).iter().find_map(|message| consumer.publish(message));
@@ -28,7 +30,7 @@ fn batch() -> Batch {
 }
 
 fn decode(criterion: &mut Criterion) {
-    let own = ("5,000 messages of one point".to_owned(), work::decoder(), work::messages(ROWS));
+    let single = ("5,000 messages of one point".to_owned(), work::decoder(), work::messages(ROWS));
     let formats = Format::ALL.map(|format| {
         (
             format!("5,000 of {}", format.name()),
@@ -38,11 +40,12 @@ fn decode(criterion: &mut Criterion) {
     });
     let arrays = work::arrays(&work::messages(ROWS), 100);
     let arrays = ("5,000 points in 50 messages".to_owned(), work::decoder(), arrays);
-    for (name, decoder, messages) in [own, arrays].into_iter().chain(formats) {
+    for (name, decoder, messages) in [single, arrays].into_iter().chain(formats) {
         decode_all(criterion, &name, &decoder, &messages);
     }
 }
 
+/// Measures how long these messages, which have [`ROWS`] points, take to decode.
 fn decode_all(
     criterion: &mut Criterion,
     name: &str,
@@ -99,7 +102,7 @@ fn acks(criterion: &mut Criterion) {
         bencher.iter(|| {
             let mut last = 0;
             for _ in 0..ROWS {
-                last = acks.accept(black_box(7));
+                last = acks.accept(black_box(7)); // any packet id
             }
             acks.complete_below(last + 1);
             while acks.due().is_some() {
@@ -133,7 +136,8 @@ fn import_files(criterion: &mut Criterion) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let config = Config::parse("").expect("the defaults");
     let now_s = milepost_observe::now().unix_ms() / 1_000;
-    let fixes = |head: &str, tail: &str, fix: &dyn Fn(i64) -> String| {
+    // Returns a file's text. `fix` writes the fix at a Unix time in seconds.
+    let file_text = |head: &str, tail: &str, fix: &dyn Fn(i64) -> String| {
         let fixes: String = (now_s - FIXES as i64..now_s).map(fix).collect();
         format!("{head}{fixes}{tail}")
     };
@@ -142,27 +146,30 @@ fn import_files(criterion: &mut Criterion) {
             std::time::UNIX_EPOCH + Duration::from_secs(ts.unsigned_abs()),
         );
         format!(
-            "<trkpt lat=\"25.7617123\" lon=\"-80.1917712\"><ele>3</ele><time>{time}</time><speed>4.5</speed></trkpt>\n"
+            "<trkpt lat=\"25.7617123\" lon=\"-80.1917712\"><ele>3</ele><time>{time}</time>\
+             <speed>4.5</speed></trkpt>\n"
         )
     };
     let geojson = |ts: i64| {
-        let point = r#""type":"Feature","geometry":{"type":"Point","coordinates":[-80.1917712,25.7617123]}"#;
-        format!("{{{point},\"properties\":{{\"ts\":{ts},\"speed\":4.5}}}}\n")
+        let point = r#"{"type":"Point","coordinates":[-80.1917712,25.7617123]}"#;
+        let properties = format!(r#"{{"ts":{ts},"speed":4.5}}"#);
+        format!("{{\"type\":\"Feature\",\"geometry\":{point},\"properties\":{properties}}}\n")
     };
     let files = [
         (
             "x.csv",
-            fixes("ts,lat,lng,speed,heading,alt\n", "", &|ts| {
+            file_text("ts,lat,lng,speed,heading,alt\n", "", &|ts| {
                 format!("{ts},25.7617123,-80.1917712,4.5,271,3\n")
             }),
         ),
-        ("x.gpx", fixes("<gpx>", "</gpx>", &gpx)),
-        ("x.geojsonl", fixes("", "", &geojson)),
+        ("x.gpx", file_text("<gpx>", "</gpx>", &gpx)),
+        ("x.geojsonl", file_text("", "", &geojson)),
         (
             "x.rec",
-            fixes("", "", &|ts| {
+            file_text("", "", &|ts| {
                 format!(
-                    "-\t*\t{{\"_type\":\"location\",\"lat\":25.7617123,\"lon\":-80.1917712,\"tst\":{ts},\"vel\":54,\"batt\":80}}\n"
+                    "-\t*\t{{\"_type\":\"location\",\"lat\":25.7617123,\"lon\":-80.1917712,\
+                     \"tst\":{ts},\"vel\":54,\"batt\":80}}\n"
                 )
             }),
         ),

@@ -21,20 +21,21 @@ use milepost_decode::position::Timestamp;
 /// Wall clock of the benchmarks, 2026-11-21, in milliseconds since the epoch.
 pub const WALL_MS: i64 = 1_795_219_200_000;
 
-/// Returns topic and payload of `count` messages, from 500 drivers in turn; each has about 105
-/// bytes of JSON.
+/// Returns topic and payload of `count` messages in milepost's own format, from 500 drivers in
+/// turn. Each payload has about 105 bytes.
 pub fn messages(count: usize) -> Vec<(String, String)> {
-    let message = |n: usize| {
-        let (driver, lat, ts) = (n % 500, 25.0 + n as f64 * 1e-5, WALL_MS + n as i64);
-        let payload = format!(
-            r#"{{"lat":{lat:.7},"lng":-80.1918012,"speed":12.4,"heading":271.5,"alt":3.2,"acc":4.5,"ts":{ts},"seq":{n}}}"#
-        );
+    let message = |seq: usize| {
+        let (driver, lat, ts) = (seq % 500, 25.0 + seq as f64 * 1e-5, WALL_MS + seq as i64);
+        let place = format!(r#""lat":{lat:.7},"lng":-80.1918012"#);
+        let motion = r#""speed":12.4,"heading":271.5,"alt":3.2,"acc":4.5"#;
+        let payload = format!(r#"{{{place},{motion},"ts":{ts},"seq":{seq}}}"#);
         (format!("drivers/sim-bench-{driver:06}/gps"), payload)
     };
     (0..count).map(message).collect()
 }
 
-/// Returns the same points as arrays of `points`, each on the topic of its first point.
+/// Returns the points of these messages in arrays of `points` points. Each array has the topic of
+/// its first point.
 pub fn arrays(messages: &[(String, String)], points: usize) -> Vec<(String, String)> {
     let array = |messages: &[(String, String)]| {
         let payloads: Vec<_> = messages.iter().map(|(_, payload)| payload.as_str()).collect();
@@ -43,8 +44,8 @@ pub fn arrays(messages: &[(String, String)], points: usize) -> Vec<(String, Stri
     messages.chunks(points).map(array).collect()
 }
 
-/// Returns the topics and payloads of similar messages in another format, as its devices write
-/// them.
+/// Returns topic and payload of `count` messages in this format, from 500 drivers in turn, as
+/// devices of that format write them.
 pub fn messages_in(format: Format, count: usize) -> Vec<(String, String)> {
     let count = u32::try_from(count).expect("a few thousand");
     let message = |seq: u32| {
@@ -66,6 +67,7 @@ pub fn messages_in(format: Format, count: usize) -> Vec<(String, String)> {
     (0..count).map(message).collect()
 }
 
+/// Returns the decoder of the default configuration.
 pub fn decoder() -> Decoder {
     let config = Config::defaults().expect("the host has a name");
     Decoder::new(&config.sources, config.decode)
@@ -95,7 +97,7 @@ impl LiveConsumer {
         };
         let delivery = policy::DeliveryConfig {
             inserts_in_flight: config.clickhouse.inserts_in_flight,
-            spool: false,
+            has_spool: false,
             insert_timeout: config.clickhouse.insert_timeout,
             store_when_leaving_after: Duration::ZERO,
             incarnation: 1,

@@ -274,7 +274,7 @@ fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
 pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
     policy::DeliveryConfig {
         inserts_in_flight: config.clickhouse.inserts_in_flight,
-        spool: config.spool.is_some(),
+        has_spool: config.spool.is_some(),
         insert_timeout: config.clickhouse.insert_timeout,
         store_when_leaving_after: config.shutdown.grace / 2,
         incarnation: fastrand::u64(..),

@@ -309,7 +309,7 @@ impl Backend for RealBackend {
         inventory
     }
 
-    fn mood(&mut self, mood: Mood) {
+    fn set_mood(&mut self, mood: Mood) {
         self.server.state().mood = mood;
     }
 
@@ -320,7 +320,7 @@ impl Backend for RealBackend {
     }
 
     /// Does nothing: a real disk has no faults on demand.
-    fn disk(&mut self, _: Disk, _: Instant) {}
+    fn set_disk(&mut self, _: Disk, _: Instant) {}
 
     fn execute(&mut self, command: DeliveryCommand, _: Instant) {
         if let DeliveryCommand::Attempt { batch, .. } = &command {
@@ -413,9 +413,9 @@ proptest! {
 fn only_an_earlier_insert_of_a_killed_process_may_still_commit() {
     let (real, began) = RealBackend::new(1);
     let mut world = World::new(plain(), real, began);
-    world.server.mood(Mood::InsertsTake(30));
+    world.server.set_mood(Mood::InsertsTake(30));
     // The third row is of the driver that is erased below.
-    (0..3).for_each(|_| world.publish(1, true, false));
+    (0..3).for_each(|_| world.publish(1));
     world.wait(Duration::from_secs(2));
     world.kill();
     world.erase();

@@ -3,21 +3,21 @@
 use std::time::{Duration, Instant};
 
 use milepost_core::delivery::retry;
-use milepost_core::throttle::Reasons;
+use milepost_core::throttle::ReasonThrottle;
 
 /// Interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// Pauses and log throttle of the statements of one task.
 pub struct Retries {
-    log: Reasons,
+    log: ReasonThrottle,
     jitter: fastrand::Rng,
 }
 
 impl Retries {
     #[must_use]
     pub fn new() -> Self {
-        Self { log: Reasons::every(LOGGED_EVERY), jitter: fastrand::Rng::new() }
+        Self { log: ReasonThrottle::every(LOGGED_EVERY), jitter: fastrand::Rng::new() }
     }
 
     /// Returns the pause before the next attempt, and whether to log the failure: each reason once

@@ -39,23 +39,23 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     };
     let ms_of = |instant: Instant| instant.duration_since(began).as_millis();
     let mut consumer = consumer();
-    let mut say = |ms: u128, what: &str, decided_by: &str| {
-        writeln!(out, "{ms:>5} ms  {what:<78} {decided_by}")
+    let mut print_step = |ms: u128, step: &str, decided_by: &str| {
+        writeln!(out, "{ms:>5} ms  {step:<78} {decided_by}")
     };
 
     // A new session is in the state `Connecting`, so the shell connects. The broker accepts.
     consumer.handle_timeout(at(0).instant);
     let (node, _) = consumer.dial(0, at(0).instant);
-    say(0, &format!("session 0 connects to {node}"), "consumer/nodes.rs")?;
+    print_step(0, &format!("session 0 connects to {node}"), "consumer/nodes.rs")?;
     let connack =
         ConnAck { session_present: false, receive_maximum: Some(1_000), ..ConnAck::default() };
     consumer.handle_event(0, SessionEvent::Connected(connack), at(10).instant);
     let subscribe = consumer.session_mut(0).poll_command().expect("a new session subscribes");
-    say(10, &format!("CONNACK, no session present → {subscribe:?}"), "session/mod.rs")?;
+    print_step(10, &format!("CONNACK, no session present → {subscribe:?}"), "session/mod.rs")?;
     consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, at(20).instant);
     consumer.handle_server_status(ServerStatus::ready(), at(20).instant);
     consumer.handle_timeout(at(20).instant);
-    say(20, "SUBACK, and ClickHouse has its tables: the session is live", "session/mod.rs")?;
+    print_step(20, "SUBACK, and ClickHouse has its tables: the session is live", "session/mod.rs")?;
 
     // A device publishes at QoS 1. The row enters the open batch; nothing is acknowledged yet.
     let payload = br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"ts":1767225600000}"#;
@@ -64,13 +64,13 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     consumer.handle_publish(0, message, at(200));
     consumer.handle_timeout(at(200).instant);
     let unacked = consumer.session(0).unacked();
-    say(
+    print_step(
         200,
         &format!("PUBLISH, packet id 7 → a row in the open batch; {unacked} unacknowledged"),
         "intake/mod.rs",
     )?;
     let due = consumer.poll_timeout(at(200).instant).expect("the open batch has a deadline");
-    say(
+    print_step(
         200,
         &format!(
             "nothing to do before {} ms: batch.age_max after the batch's first row",
@@ -82,7 +82,11 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     // The batch closes by its age; delivery accepts it and attempts to insert it.
     consumer.handle_timeout(due);
     let (batch, token) = next_attempt(&mut consumer);
-    say(ms_of(due), &format!("the batch closes; insert it with token {token}"), "delivery/policy")?;
+    print_step(
+        ms_of(due),
+        &format!("the batch closes; insert it with token {token}"),
+        "delivery/policy",
+    )?;
 
     // ClickHouse refuses the insert for now. The rows are certainly not committed, so the retry
     // keeps the token.
@@ -93,32 +97,36 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     let notices = std::iter::from_fn(|| consumer.poll_notice()).map(|notice| notice.to_string());
     let logged =
         notices.filter(|notice| notice.contains("insert failed")).last().unwrap_or_default();
-    say(ms_of(failed), &logged, "delivery/policy/outcomes.rs")?;
+    print_step(ms_of(failed), &logged, "delivery/policy/outcomes.rs")?;
     let acknowledged = consumer.session(0).ack_due();
     assert_eq!(acknowledged, None);
-    say(ms_of(failed), "no PUBACK is due: the message's row is not durable", "session/acks.rs")?;
+    print_step(
+        ms_of(failed),
+        "no PUBACK is due: the message's row is not durable",
+        "session/acks.rs",
+    )?;
     let retry = consumer.poll_timeout(failed).expect("the retry has a deadline");
     consumer.handle_timeout(retry);
     let (batch, token) = next_attempt(&mut consumer);
-    say(ms_of(retry), &format!("insert it again with token {token}"), "delivery/retry.rs")?;
+    print_step(ms_of(retry), &format!("insert it again with token {token}"), "delivery/retry.rs")?;
 
-    // Now ClickHouse confirms the commit: the batch is durable, its message is complete, the PUBACK
+    // ClickHouse confirms the commit: the batch is durable, its message is complete, and the PUBACK
     // may be sent.
     let committed = retry + Duration::from_millis(30);
     let took = Duration::from_millis(30);
     consumer
         .handle_report(Report { batch, outcome: Outcome::Inserted { took, erased: 0 } }, committed);
     consumer.handle_timeout(committed);
-    say(
+    print_step(
         ms_of(committed),
         "ClickHouse confirms the commit: the batch is durable",
         "delivery/policy",
     )?;
     let packet_id = consumer.session(0).ack_due().expect("the message is complete");
     consumer.session_mut(0).ack_sent();
-    say(ms_of(committed), &format!("PUBACK, packet id {packet_id}"), "session/acks.rs")?;
+    print_step(ms_of(committed), &format!("PUBACK, packet id {packet_id}"), "session/acks.rs")?;
     let totals = consumer.totals();
-    say(
+    print_step(
         ms_of(committed),
         &format!(
             "{} position inserted; the counters add up: {}",
@@ -129,7 +137,7 @@ pub(crate) fn play(out: &mut impl Write) -> io::Result<()> {
     )
 }
 
-/// Takes commands until the next attempt to insert, as the executor would.
+/// Polls commands until the next attempt to insert. Returns the batch and the token.
 fn next_attempt(consumer: &mut Consumer) -> (u64, String) {
     while let Some(command) = consumer.poll_command() {
         if let DeliveryCommand::Attempt { batch, attempt, .. } = command {
@@ -148,7 +156,7 @@ fn consumer() -> Consumer {
         Intake::new(intake::IntakeConfig { batch: limits, buffer_bytes_max: 64 << 20 }, decoder);
     let delivery = policy::DeliveryConfig {
         inserts_in_flight: 3,
-        spool: false,
+        has_spool: false,
         insert_timeout: Duration::from_secs(60),
         store_when_leaving_after: Duration::from_secs(12),
         incarnation: 1,

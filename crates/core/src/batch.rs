@@ -1,11 +1,11 @@
 //! Collects rows into the open batch.
 //!
 //! Guarantee: rows leave in arrival order, each once. Above the flood limit, a reject raises the
-//! count of an earlier row with its reason, if the open batch has one. The open batch is due by
-//! rows or by age, and never holds more than `bytes_max`.
+//! count of an earlier row with the same reason, if the open batch has such a row. The open batch
+//! is due by rows or by age, and never holds more than `bytes_max`.
 //!
-//! The caller passes `now`. The consumer says whether a due batch may close, because that depends
-//! on the free insert slots.
+//! The caller passes `now`. The consumer decides whether a due batch may close, because that
+//! depends on the free insert slots.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,20 +17,20 @@ use milepost_decode::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC
 /// Upper bound of the bytes that a position without attributes takes in memory: the row itself, and
 /// the encoded row during the insert.
 pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
-/// Bytes of a reject without its strings and its payload. Those count twice: in the row, and in the
-/// encoded row.
+/// Upper bound of the bytes that a reject takes without its strings and its payload. The strings
+/// and the payload count twice: in the row, and in the encoded row.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
 /// Smallest allowed `bytes_max`: every single row fits into a batch of this size. An invalid byte
-/// of a topic is stored as a character of 3 bytes, a character of a detail has at most 4, and a
-/// driver's id at most 64 bytes.
+/// of a topic is stored as a character of 3 bytes. A character of a detail has at most 4 bytes, and
+/// a driver's id has at most 64 bytes.
 pub const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
     REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
         <= BYTES_MAX_MIN
 );
 
-/// Flood limit: above this many rejects per second, one row stands for several with the same
-/// reason.
+/// Flood limit: above this many rejects per second, one row stands for several rejects with the
+/// same reason.
 pub const REJECT_ROWS_PER_SECOND_MAX: u32 = 100;
 /// Flood limit in bytes of rejects per second, counted as in [`Batch::bytes`].
 pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
@@ -40,7 +40,8 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Age of the first row at which a batch is due. [`Batcher::lengthen_age_max`] can raise it.
+    /// Age of a batch's first row at which the batch is due. [`Batcher::lengthen_age_max`] can
+    /// raise this age.
     pub age_max: Duration,
     /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,
@@ -55,11 +56,11 @@ pub struct Batch {
     pub positions: Vec<Position>,
     /// Rejects in arrival order.
     pub rejects: Vec<Reject>,
-    /// Upper bound of the bytes in memory.
+    /// Upper bound of the memory that the rows take, in bytes.
     pub bytes: usize,
     /// Arrival time of the first row; `None` while the batch is empty.
     pub opened_at: Option<Instant>,
-    /// At least one of its messages is QoS 1, so the broker waits for a PUBACK.
+    /// At least one row is from a QoS 1 message, so the broker waits for a PUBACK.
     pub at_least_once: bool,
     /// The list of erased drivers that the first row was checked against. A later list may name a
     /// driver of these rows, so each insert checks the rows again.
@@ -138,9 +139,9 @@ impl Batcher {
         self.grow(bytes, now);
     }
 
-    /// Adds all positions of a message at once, and leaves `positions` empty: a fast path for most
-    /// messages. Does nothing if the batch with all of them would exceed `bytes_max` or `rows_max`,
-    /// or if it is due by age.
+    /// Moves all positions of a message into the batch at once: a fast path for most messages.
+    /// Leaves them in `positions` if they would exceed `bytes_max` or `rows_max`, or if the batch
+    /// is due by age.
     #[expect(
         clippy::extend_with_drain,
         reason = "most messages have one position, and append would call memcpy, which is slower"
@@ -162,9 +163,9 @@ impl Batcher {
         }
     }
 
-    /// Adds a reject that [fits](Self::fits_reject). The reject becomes a row. Above the flood
-    /// limit, it raises the count of the batch's latest row with the same reason instead, if there
-    /// is such a row.
+    /// Adds a reject that [fits](Self::fits_reject). Above the flood limit, the reject raises the
+    /// count of the batch's latest row with the same reason. Below the limit, or if the batch has
+    /// no such row, the reject becomes a row.
     pub fn push_reject(&mut self, reject: Reject, at_least_once: bool, now: Instant) {
         self.open.at_least_once |= at_least_once;
         let bytes = bytes_of_reject(&reject);
@@ -188,7 +189,7 @@ impl Batcher {
         );
     }
 
-    /// Returns whether the batch has `rows_max` rows, or is older than its age limit.
+    /// Returns whether the batch has `rows_max` rows, or has reached its age limit.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         self.is_full() || self.deadline().is_some_and(|deadline| deadline <= now)
@@ -213,12 +214,13 @@ impl Batcher {
     }
 }
 
-/// Returns the bytes of a position in memory. Attributes count twice: in the row, and in the
-/// encoded row.
+/// Returns an upper bound of the memory that a position takes, in bytes. Attributes count twice: in
+/// the row, and in the encoded row.
 fn bytes_of_position(position: &Position) -> usize {
     POSITION_BYTES_MAX + 2 * position.attributes.memory_bytes()
 }
 
+/// Returns an upper bound of the memory that a reject takes, in bytes.
 fn bytes_of_reject(reject: &Reject) -> usize {
     REJECT_FIXED_BYTES
         + 2 * (reject.payload.len()

@@ -25,8 +25,10 @@ static COMMAND_TABLES: [&Table; 2] = [&EVENTS, &FENCES];
 const POSITION_BYTES: usize = 96;
 /// Expected size of an encoded reject.
 const REJECT_BYTES: usize = 512;
+/// Milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
 
+/// Returns the tables of the consumer and of the commands.
 fn tables() -> impl Iterator<Item = &'static Table> {
     TABLES.into_iter().chain(COMMAND_TABLES)
 }
@@ -40,7 +42,8 @@ pub struct Insert {
     pub rows: usize,
 }
 
-/// Encodes a batch: an insert of its positions, one of its rejects, or both.
+/// Encodes a batch: an insert of its positions, if it has any, and then an insert of its rejects,
+/// if it has any.
 #[must_use]
 pub fn encode(batch: Batch, database: &str) -> Vec<Insert> {
     let positions = insert(
@@ -60,6 +63,7 @@ fn sort_key(position: &Position) -> impl Ord + '_ {
     (day(position.ts), &position.driver_id, position.ts, position.seq, position.lat, position.lng)
 }
 
+/// Returns the number of the day, UTC, since 1970-01-01.
 fn day(ts: Timestamp) -> i64 {
     ts.unix_ms().div_euclid(DAY_MS)
 }
@@ -68,53 +72,58 @@ fn day(ts: Timestamp) -> i64 {
 /// bit down, the integer consists of:
 ///
 /// - 64 bits: eight bytes of the driver id, after the prefix that all ids share;
-/// - 32 bits: milliseconds since the earliest row. They are 0 in all rows if an id is longer than
-///   those eight bytes, or if a time needs more than 32 bits;
+/// - 32 bits: milliseconds since the earliest row. They are 0 in all rows if an id has more than
+///   eight bytes after the prefix, or if a time needs more than 32 bits;
 /// - 32 bits: index of the row.
 ///
 /// Rows whose integers differ only in the index are compared by their sort keys.
 fn sorted(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
     // One pass over the rows: the prefix that all ids share, the longest id, and the span of time.
-    let first = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
-    let (mut shared, mut longest) = (first.len(), 0);
+    let first_id = rows.first().map_or(&[][..], |row| row.driver_id.as_bytes());
+    let (mut prefix_bytes, mut id_bytes_max) = (first_id.len(), 0);
     let (mut earliest, mut latest) =
         (Timestamp::from_unix_ms(i64::MAX), Timestamp::from_unix_ms(i64::MIN));
     for row in rows {
         let id = row.driver_id.as_bytes();
-        longest = longest.max(id.len());
-        while !id.starts_with(&first[..shared]) {
-            shared -= 1;
+        id_bytes_max = id_bytes_max.max(id.len());
+        while !id.starts_with(&first_id[..prefix_bytes]) {
+            prefix_bytes -= 1;
         }
         earliest = earliest.min(row.ts);
         latest = latest.max(row.ts);
     }
-    let since = |ts: Timestamp| u32::try_from(ts.unix_ms().saturating_sub(earliest.unix_ms())).ok();
-    let has_time = longest - shared <= size_of::<u64>() && since(latest).is_some();
-    let row = |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("a row index")];
-    let key = |(index, row): (u32, &Position)| {
-        let (mut id_part, rest) = ([0; size_of::<u64>()], &row.driver_id.as_bytes()[shared..]);
-        let bytes = rest.len().min(id_part.len());
-        id_part[..bytes].copy_from_slice(&rest[..bytes]);
-        let time_part = since(row.ts).filter(|_| has_time).unwrap_or(0);
+    let ms_since_earliest =
+        |ts: Timestamp| u32::try_from(ts.unix_ms().saturating_sub(earliest.unix_ms())).ok();
+    let keys_have_times =
+        id_bytes_max - prefix_bytes <= size_of::<u64>() && ms_since_earliest(latest).is_some();
+    let row_of =
+        |key: u128| &rows[usize::try_from(key & u128::from(u32::MAX)).expect("a row index")];
+    let key_of = |(index, row): (u32, &Position)| {
+        let mut id_part = [0; size_of::<u64>()];
+        let suffix = &row.driver_id.as_bytes()[prefix_bytes..];
+        let bytes = suffix.len().min(id_part.len());
+        id_part[..bytes].copy_from_slice(&suffix[..bytes]);
+        let time_part = ms_since_earliest(row.ts).filter(|_| keys_have_times).unwrap_or(0);
         u128::from(u64::from_be_bytes(id_part)) << 64
             | u128::from(time_part) << 32
             | u128::from(index)
     };
-    let mut keys: Vec<u128> = (0..).zip(rows).map(key).collect();
+    let mut keys: Vec<u128> = (0..).zip(rows).map(key_of).collect();
     // The stable sort is faster here: it merges sorted runs, and the points of one array arrive
     // sorted.
     keys.sort();
-    for equal in keys.chunk_by_mut(|a, b| a >> 32 == b >> 32).filter(|equal| equal.len() > 1) {
-        equal.sort_unstable_by(|a, b| sort_key(row(*a)).cmp(&sort_key(row(*b))));
+    let differ_only_in_index = |a: &u128, b: &u128| a >> 32 == b >> 32;
+    for equal in keys.chunk_by_mut(differ_only_in_index).filter(|equal| equal.len() > 1) {
+        equal.sort_unstable_by(|a, b| sort_key(row_of(*a)).cmp(&sort_key(row_of(*b))));
     }
     // The sort key begins with the day. A stable sort keeps the order within each day.
     if day(earliest) != day(latest) {
-        keys.sort_by_key(|key| day(row(*key).ts));
+        keys.sort_by_key(|key| day(row_of(*key).ts));
     }
-    keys.into_iter().map(row)
+    keys.into_iter().map(row_of)
 }
 
-/// Encodes rows into an insert; `None` if there are none. `bytes_each`: expected bytes per row.
+/// Encodes rows into an insert; `None` if there are no rows. `bytes_each`: expected bytes per row.
 fn insert<'r, T: 'r>(
     table: &Table,
     database: &str,
@@ -167,7 +176,7 @@ impl Insert {
                 }
                 at += length;
             }
-            // Copy the rows since the last erased one, up to this one.
+            // Copy the rows between the previous erased row and this one.
             if is_row_erased {
                 body.extend_from_slice(&self.body[copy_from..begin]);
                 (copy_from, erased) = (at, erased + 1);
@@ -183,13 +192,13 @@ impl Insert {
         ))
     }
 
-    /// Returns the columns that the statement names, if they belong to a known table. A file of an
-    /// older version names fewer columns.
+    /// Returns the columns that the statement names; `None` if one of them, or the table, is
+    /// unknown. A file of an older version names fewer columns.
     fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
-        let (into, rest) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
-        let (names, _) = rest.split_once(") FORMAT RowBinary")?;
-        let table = tables().find(|table| into.rsplit('.').next() == Some(table.name))?;
-        let column = |name: &str| table.columns.iter().find(|(known, _)| *known == name).copied();
+        let (target, columns) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
+        let (names, _) = columns.split_once(") FORMAT RowBinary")?;
+        let table = tables().find(|table| target.rsplit('.').next() == Some(table.name))?;
+        let column = |name: &str| table.columns.iter().find(|(column, _)| *column == name).copied();
         names.split(", ").map(column).collect()
     }
 }
@@ -202,17 +211,17 @@ mod tests {
     use milepost_decode::formats::Format;
     use milepost_decode::{Decoded, Decoder, Driver, Keep, Limits, Message, Source, Template};
 
-    /// Rows of both tables, of different lengths.
+    /// Returns an insert of ten positions and an insert of ten rejects. The rows differ in length.
     fn inserts() -> Vec<Insert> {
         let driver = Driver::Topic(Template::first());
         let source = Source::new("drivers/+/gps", driver, Format::Milepost, Keep::All);
         let decoder = Decoder::new(&[source], Limits::default());
         let mut decoded = Decoded::default();
-        for n in 0..10_usize {
-            let topic = format!("drivers/{}/gps", "d".repeat(1 + n * 7));
+        for row in 0..10_usize {
+            let topic = format!("drivers/{}/gps", "d".repeat(1 + row * 7));
             for payload in [
-                format!(r#"{{"lat":{n},"lng":1,"a":{n},"b":"{}"}}"#, "x".repeat(n * 50)),
-                "x".repeat(n * 50),
+                format!(r#"{{"lat":{row},"lng":1,"a":{row},"b":"{}"}}"#, "x".repeat(row * 50)),
+                "x".repeat(row * 50),
             ] {
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, Timestamp::from_unix_ms(1_795_500_000_000), &mut decoded);
@@ -228,7 +237,7 @@ mod tests {
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
         // Fixes of one day, of several days, and of a longer time than 32 bits of milliseconds.
-        for (prefix, length_max, apart_s) in [
+        for (prefix, suffix_chars_max, interval_s) in [
             ("", 3, 1),
             ("d", 3, 86_400),
             ("sim-bench-", 8, 43_200),
@@ -239,12 +248,12 @@ mod tests {
         ] {
             let mut decoded = Decoded::default();
             for _ in 0..1_000 {
-                let suffix: String = (0..random.usize(1..=length_max))
+                let suffix: String = (0..random.usize(1..=suffix_chars_max))
                     .map(|_| random.choice(['-', '0', 'a']).unwrap())
                     .collect();
                 let [lat, ts, seq] = [2, 3, 2].map(|values| random.i64(1..=values));
                 let payload =
-                    format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * apart_s);
+                    format!(r#"{{"lat":{lat},"lng":1,"ts":{},"seq":{seq}}}"#, ts * interval_s);
                 let topic = format!("drivers/{prefix}{suffix}/gps");
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, Timestamp::from_unix_ms(DAY_MS * 200), &mut decoded);
@@ -255,11 +264,11 @@ mod tests {
                 |row: &Position| (row.ts.unix_ms() / DAY_MS, row.driver_id.as_bytes().to_vec());
             assert!(
                 ordered.is_sorted_by_key(|row| day_and_driver(row)),
-                "{prefix} {length_max} {apart_s}"
+                "{prefix} {suffix_chars_max} {interval_s}"
             );
             assert!(
                 ordered.is_sorted_by(|a, b| sort_key(a) <= sort_key(b)),
-                "{prefix} {length_max} {apart_s}"
+                "{prefix} {suffix_chars_max} {interval_s}"
             );
         }
         assert_eq!(sorted(&[]).len(), 0);
@@ -270,15 +279,16 @@ mod tests {
         for insert in inserts() {
             assert_eq!(insert.rows, 10);
             for cut in 0..=insert.rows {
-                let (a, b) = (insert.part(0..cut).unwrap(), insert.part(cut..insert.rows).unwrap());
-                assert_eq!([a.body, b.body].concat(), insert.body, "cut at row {cut}");
-                assert_eq!((a.rows, b.rows), (cut, insert.rows - cut));
+                let [first, second] =
+                    [0..cut, cut..insert.rows].map(|rows| insert.part(rows).unwrap());
+                assert_eq!([first.body, second.body].concat(), insert.body, "cut at row {cut}");
+                assert_eq!((first.rows, second.rows), (cut, insert.rows - cut));
             }
-            let other = Insert {
+            let of_another_version = Insert {
                 statement: "INSERT INTO fleet.positions (a, b) FORMAT RowBinary".into(),
                 ..insert
             };
-            assert!(other.part(0..1).is_none(), "columns of another version");
+            assert!(of_another_version.part(0..1).is_none());
         }
     }
 
@@ -287,20 +297,25 @@ mod tests {
         for insert in inserts() {
             for erased in 0..insert.rows {
                 let id = "d".repeat(1 + erased * 7);
-                let (others, left_out) = insert.without(|driver| driver == id.as_bytes()).unwrap();
-                assert_eq!((others.rows, left_out), (9, 1));
+                let (remaining, left_out) =
+                    insert.without(|driver| driver == id.as_bytes()).unwrap();
+                assert_eq!((remaining.rows, left_out), (9, 1));
                 let parts = [0..erased, erased + 1..insert.rows]
                     .map(|rows| insert.part(rows).unwrap().body);
-                assert_eq!(others.body, parts.concat(), "without row {erased}");
+                assert_eq!(remaining.body, parts.concat(), "without row {erased}");
             }
             assert_eq!(insert.without(|_| false).unwrap().0.body, insert.body);
             assert_eq!(insert.without(|_| true).unwrap().0.rows, 0);
-            // An insert of an older version, with fewer columns, and one of a newer version.
+            // An insert of an older version has fewer columns; an insert of a newer version has
+            // unknown columns.
             let older = "INSERT INTO other.positions (driver_id, seq) FORMAT RowBinary";
             let body = Bytes::from_static(b"\x01a\0\0\0\0\x01b\0\0\0\x07");
             let older = Insert { statement: older.into(), body, rows: 2 };
-            let (others, left_out) = older.without(|driver| driver == b"a").unwrap();
-            assert_eq!((&*others.body, others.rows, left_out), (&b"\x01b\0\0\0\x07"[..], 1, 1));
+            let (remaining, left_out) = older.without(|driver| driver == b"a").unwrap();
+            assert_eq!(
+                (&*remaining.body, remaining.rows, left_out),
+                (&b"\x01b\0\0\0\x07"[..], 1, 1)
+            );
             let newer = "INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary";
             assert!(Insert { statement: newer.into(), ..insert }.without(|_| true).is_none());
         }
@@ -311,8 +326,8 @@ mod tests {
         let statement = reject::TABLE.statement("fleet");
         assert_eq!(
             statement,
-            "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, payload_bytes, count) \
-             FORMAT RowBinary"
+            "INSERT INTO fleet.rejects (received_at, topic, driver_id, reason, detail, payload, \
+             payload_bytes, count) FORMAT RowBinary"
         );
     }
 }

@@ -75,7 +75,7 @@ impl Erased {
         self.contains_bytes(driver_id.as_bytes())
     }
 
-    /// Like [`Self::contains`], with the bytes of the id.
+    /// Like [`contains`](Self::contains), for the bytes of a driver's id.
     #[must_use]
     pub fn contains_bytes(&self, driver_id: &[u8]) -> bool {
         self.ids.contains(driver_id)
@@ -130,12 +130,12 @@ mod tests {
     #[test]
     fn erased_digest_ignores_order_and_debug_output_has_no_ids() {
         let list = |ids: &[&str]| Erased::new(ids.iter().map(|id| (*id).to_owned()));
-        let (both, one) = (list(&["a", "b"]), list(&["b"]));
-        assert_eq!(both.digest(), list(&["b", "a"]).digest());
-        assert_ne!(both.digest(), one.digest());
-        assert_eq!(format!("{both:?}"), format!("2 drivers, {}", both.digest()));
-        assert_eq!(both.not_in(&one).collect::<Vec<_>>(), ["a"]);
-        assert!(list(&[]).is_empty() && !one.is_empty() && both.count() == 2);
+        let (a_and_b, only_b) = (list(&["a", "b"]), list(&["b"]));
+        assert_eq!(a_and_b.digest(), list(&["b", "a"]).digest());
+        assert_ne!(a_and_b.digest(), only_b.digest());
+        assert_eq!(format!("{a_and_b:?}"), format!("2 drivers, {}", a_and_b.digest()));
+        assert_eq!(a_and_b.not_in(&only_b).collect::<Vec<_>>(), ["a"]);
+        assert!(list(&[]).is_empty() && !only_b.is_empty() && a_and_b.count() == 2);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub enum Qos {
 }
 
 impl Qos {
+    /// Returns the number of the QoS in MQTT packets.
     pub const fn number(self) -> u8 {
         match self {
             Self::AtMostOnce => 0,

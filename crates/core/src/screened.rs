@@ -1,8 +1,8 @@
 //! Inserts without the rows of erased drivers.
 //!
 //! Guarantee: no insert starts with a list of erased drivers that is older than [`LIST_AGE_MAX`]. A
-//! sink accepts [`Screened`] inserts only, and [`ErasedSnapshot::screen`] is the only way to make
-//! one. The sink checks the list's age again before it sends the first byte of the rows.
+//! sink accepts [`Screened`] inserts only, and only [`ErasedSnapshot::screen`] makes them. The sink
+//! checks the list's age again before it sends the first byte of the rows.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::encode::Insert;
 use super::erased::Erased;
 
-/// Age from which on a list of erased drivers is too old for an insert to start. `milepost erase`
-/// waits longer than this before it reports that no row of the driver is left.
+/// A list of erased drivers of this age is too old for an insert to start. `milepost erase` waits
+/// longer than this before it reports that no row of the driver is left.
 pub const LIST_AGE_MAX: Duration = Duration::from_secs(35);
 
 /// The list of erased drivers, and when it was read. The default was never read, so no insert may
@@ -31,7 +31,8 @@ pub enum NotScreened {
     #[error("the list of erased drivers is {} s old, so nothing is inserted", .0.as_secs())]
     TooOld(Duration),
     #[error(
-        "the insert has the columns of another version of milepost, so rows of erased drivers cannot be left out"
+        "the insert has the columns of another version of milepost, so rows of erased drivers \
+         cannot be left out"
     )]
     UnknownColumns,
 }
@@ -80,8 +81,8 @@ impl ErasedSnapshot {
     }
 }
 
-/// The time at which a list of erased drivers was read. The rows of one insert were checked against
-/// that list.
+/// The time at which a list of erased drivers was read: the list against which the rows of an
+/// insert were checked.
 #[derive(Debug, Clone, Copy)]
 pub struct ListAge {
     read_at: Instant,
@@ -89,8 +90,8 @@ pub struct ListAge {
 
 impl ListAge {
     /// Checks whether an insert may start `now`. A sink calls this just before it sends the first
-    /// byte of the rows, because the process may have been paused, or may have waited for a
-    /// connection, after the rows were checked.
+    /// byte of the rows. Between the check of the rows and this call, the process may have been
+    /// paused, or may have waited for a connection.
     ///
     /// # Errors
     /// The list is at least [`LIST_AGE_MAX`] old.

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 pub struct Throttle {
     /// Shortest time between two lines. `None`: one line until [`reset`](Self::reset).
     interval: Option<Duration>,
+    /// Time of the last line; `None` since a reset.
     last: Option<Instant>,
 }
 
 impl Throttle {
+    /// Allows one line until [`reset`](Self::reset).
     pub const fn once() -> Self {
         Self { interval: None, last: None }
     }
 
+    /// Allows one line per interval.
     pub const fn every(interval: Duration) -> Self {
         Self { interval: Some(interval), last: None }
     }
@@ -46,33 +49,36 @@ impl Throttle {
 }
 
 /// Limits the log lines of a failure whose reason alternates: each reason has a limit of its own.
-/// Digits are ignored, so reasons that differ only in their numbers ("3 s", "4 s") count as one.
+/// Digits are ignored, so reasons that differ only in their numbers ("3 s", "4 s") count as the
+/// same reason.
 #[derive(Debug)]
-pub struct Reasons {
+pub struct ReasonThrottle {
     interval: Duration,
-    known: VecDeque<(String, Throttle)>,
+    /// The last reasons, the newest first.
+    recent: VecDeque<(String, Throttle)>,
 }
 
-impl Reasons {
+impl ReasonThrottle {
     /// Maximum number of reasons that are remembered.
     const MAX: usize = 4;
 
     pub const fn every(interval: Duration) -> Self {
-        Self { interval, known: VecDeque::new() }
+        Self { interval, recent: VecDeque::new() }
     }
 
     /// Like [`Throttle::allow`], for this reason.
     pub fn allow(&mut self, why: &str, now: Instant) -> bool {
         let why: String = why.chars().filter(|c| !c.is_ascii_digit()).collect();
-        if !self.known.iter().any(|(known, _)| *known == why) {
-            self.known.truncate(Self::MAX - 1);
-            self.known.push_front((why.clone(), Throttle::every(self.interval)));
+        if !self.recent.iter().any(|(reason, _)| *reason == why) {
+            self.recent.truncate(Self::MAX - 1);
+            self.recent.push_front((why.clone(), Throttle::every(self.interval)));
         }
-        self.known.iter_mut().any(|(known, throttle)| *known == why && throttle.allow(now))
+        self.recent.iter_mut().any(|(reason, throttle)| *reason == why && throttle.allow(now))
     }
 
+    /// Forgets all reasons: the next occurrence of each is logged at once.
     pub fn reset(&mut self) {
-        self.known.clear();
+        self.recent.clear();
     }
 }
 
@@ -85,9 +91,12 @@ mod tests {
         let began = Instant::now();
         let after = |seconds| began + Duration::from_secs(seconds);
         let (mut once, mut minutely) = (Throttle::once(), Throttle::every(Duration::from_secs(60)));
-        assert_eq!([0, 59, 60, 200].map(|s| once.allow(after(s))), [true, false, false, false]);
         assert_eq!(
-            [0, 59, 60, 100, 120].map(|s| minutely.allow(after(s))),
+            [0, 59, 60, 200].map(|seconds| once.allow(after(seconds))),
+            [true, false, false, false]
+        );
+        assert_eq!(
+            [0, 59, 60, 100, 120].map(|seconds| minutely.allow(after(seconds))),
             [true, false, true, false, true]
         );
         minutely.reset();
@@ -101,7 +110,7 @@ mod tests {
     #[test]
     fn alternating_reasons_are_each_logged_once_per_interval() {
         let began = Instant::now();
-        let mut reasons = Reasons::every(Duration::from_secs(60));
+        let mut reasons = ReasonThrottle::every(Duration::from_secs(60));
         let mut logs =
             |why: &str, seconds| reasons.allow(why, began + Duration::from_secs(seconds));
         assert!(logs("refused", 0) && logs("no answer for 3 s", 1));

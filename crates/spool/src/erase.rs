@@ -1,7 +1,7 @@
 //! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
-//! Guarantee: all other rows stay. The new file is fsynced before the old one is removed. A crash
-//! between these two steps leaves both files. Then the rows that are in both files become
+//! Guarantee: all other rows stay. A new file without the erased rows is fsynced before the old
+//! file is removed. A crash in between leaves two files. Then the rows that are in both become
 //! duplicates, which collapse in ClickHouse, and the next erasure removes the old file. After a
 //! successful erasure, a power cut does not bring an erased row back.
 
@@ -20,7 +20,8 @@ use milepost_core::encode::Insert;
 pub struct EraseCounts {
     /// Rows of erased drivers.
     pub rows: u64,
-    /// Files that may hold such rows but cannot be read: damaged ones, and those of a newer format.
+    /// Files that may hold such rows but cannot be read: damaged files, and files of a newer
+    /// format.
     pub unreadable: u64,
 }
 
@@ -34,7 +35,8 @@ pub enum EraseError {
 }
 
 impl Spool {
-    /// Removes the rows of erased drivers. `inventory`: the batches in the directory.
+    /// Removes the rows of erased drivers, and returns how many. `inventory`: the batches in the
+    /// directory. `is_erased` takes the bytes of a driver's id.
     ///
     /// # Errors
     /// See [`EraseError`].
@@ -43,24 +45,24 @@ impl Spool {
         inventory: &SpoolInventory,
         is_erased: impl Fn(&[u8]) -> bool,
     ) -> Result<EraseCounts, EraseError> {
-        let mut found = EraseCounts::default();
+        let mut counts = EraseCounts::default();
         for file in &inventory.files {
             let inserts = match self.load(file) {
                 Ok(inserts) => inserts,
                 Err(LoadError::Gone) => continue,
                 Err(LoadError::Io(error)) => return Err(EraseError::Io(error)),
                 Err(LoadError::Damaged(_) | LoadError::Newer(_)) => {
-                    found.unreadable += 1;
+                    counts.unreadable += 1;
                     continue;
                 }
             };
             let Some(remaining) = without(&inserts, &is_erased) else {
-                found.unreadable += 1;
+                counts.unreadable += 1;
                 continue;
             };
             let removed = |index: usize| (inserts[index].rows - remaining[index].rows) as u64;
             let rows: u64 = (0..inserts.len()).map(removed).sum();
-            found.rows += rows;
+            counts.rows += rows;
             if rows == 0 {
                 continue;
             }
@@ -73,32 +75,31 @@ impl Spool {
             }
             self.remove(file).map_err(EraseError::Io)?;
         }
-        self.erase_quarantined(&is_erased, &mut found).map_err(EraseError::Io)?;
+        self.erase_quarantined(&is_erased, &mut counts).map_err(EraseError::Io)?;
         sync_dir(&self.dir).map_err(EraseError::Io)?;
-        Ok(found)
+        Ok(counts)
     }
 
-    /// Removes rows from the files in quarantine: single rows that were too large, and damaged
-    /// files.
+    /// Removes each row in quarantine whose driver is erased. Counts damaged files as unreadable.
     fn erase_quarantined(
         &self,
         is_erased: &impl Fn(&[u8]) -> bool,
-        found: &mut EraseCounts,
+        counts: &mut EraseCounts,
     ) -> io::Result<()> {
         for listed in list(&self.dir)? {
             match listed.kind {
-                Kind::Damaged => found.unreadable += 1,
-                // The file's name is not milepost's.
-                Kind::Batch if listed.file.is_none() => found.unreadable += 1,
+                Kind::Damaged => counts.unreadable += 1,
+                // The file's name is not one that milepost gives.
+                Kind::Batch if listed.file.is_none() => counts.unreadable += 1,
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
                     let Some(remaining) = row.and_then(|row| without(&row, is_erased)) else {
-                        found.unreadable += 1;
+                        counts.unreadable += 1;
                         continue;
                     };
                     if remaining.iter().all(|insert| insert.rows == 0) {
-                        found.rows += 1;
+                        counts.rows += 1;
                         fs::remove_file(path)?;
                     }
                 }
@@ -109,15 +110,16 @@ impl Spool {
     }
 }
 
-/// Counts like [`Spool::erase`], without changing a file; works while a process uses the directory.
+/// Counts like [`Spool::erase`], but changes no file. A process may use the directory meanwhile.
 ///
 /// # Errors
 /// The directory or a file cannot be read.
 pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseCounts> {
-    let mut found = EraseCounts::default();
+    let mut counts = EraseCounts::default();
     for listed in list(dir)?.into_iter().filter(|listed| listed.kind != Kind::Unfinished) {
         let bytes = match fs::read(dir.join(&listed.name)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue, // replayed since `list`
+            // The file was replayed after it was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
             bytes => Bytes::from(bytes?),
         };
         let inserts = format::read(&bytes).ok().filter(|_| listed.kind != Kind::Damaged);
@@ -127,15 +129,16 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseC
             Some(rows(&inserts) - rows(&without(&inserts, &is_erased)?))
         });
         match counted {
-            Some(rows) => found.rows += rows,
-            None => found.unreadable += 1,
+            Some(rows) => counts.rows += rows,
+            None => counts.unreadable += 1,
         }
     }
-    Ok(found)
+    Ok(counts)
 }
 
 /// Returns the inserts without the rows of erased drivers; `None` if the driver ids cannot be
 /// located, as in a file of a newer version.
 fn without(inserts: &[Insert], is_erased: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
-    inserts.iter().map(|insert| Some(insert.without(is_erased)?.0)).collect()
+    let remaining = |insert: &Insert| insert.without(is_erased).map(|(remaining, _)| remaining);
+    inserts.iter().map(remaining).collect()
 }

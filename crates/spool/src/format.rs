@@ -24,6 +24,10 @@ use milepost_core::encode::Insert;
 const MAGIC: &[u8; 8] = b"MILEPOST";
 const VERSION: u32 = 1;
 const CHECKSUM_BYTES: usize = 16;
+/// Bytes of the head of a file: magic, version, number of inserts.
+const HEAD_BYTES: usize = 16;
+/// Bytes of the head of an insert: number of rows, and the two lengths.
+const INSERT_HEAD_BYTES: usize = 20;
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -34,7 +38,7 @@ pub enum Damaged {
     /// The checksum matches, but the file is not a spool file.
     #[error("not a spool file")]
     NotSpoolFile,
-    /// Written by a newer milepost.
+    /// A newer milepost wrote the file.
     #[error("format version {0}; this binary reads version {VERSION}")]
     Version(u32),
     /// The checksum matches, but the content contradicts itself: a bug in the writer.
@@ -45,8 +49,9 @@ pub enum Damaged {
 /// Returns the number of bytes that [`write()`] writes.
 #[must_use]
 pub fn length(inserts: &[Insert]) -> u64 {
-    let insert_bytes = |insert: &Insert| 20 + insert.statement.len() + insert.body.len();
-    (16 + inserts.iter().map(insert_bytes).sum::<usize>() + CHECKSUM_BYTES) as u64
+    let insert_bytes =
+        |insert: &Insert| INSERT_HEAD_BYTES + insert.statement.len() + insert.body.len();
+    (HEAD_BYTES + inserts.iter().map(insert_bytes).sum::<usize>() + CHECKSUM_BYTES) as u64
 }
 
 /// Writes the inserts without copying their bodies.
@@ -85,34 +90,35 @@ pub fn read(file: &Bytes) -> Result<Vec<Insert>, Damaged> {
     if checksum.get_u128_le() != XxHash3_128::oneshot(&file[..content_end]) {
         return Err(Damaged::Checksum);
     }
-    let mut rest = file.slice(..content_end);
-    if !rest.starts_with(MAGIC) {
+    let mut unread = file.slice(..content_end);
+    if !unread.starts_with(MAGIC) {
         return Err(Damaged::NotSpoolFile);
     }
-    rest.advance(MAGIC.len());
-    let version = rest.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
+    unread.advance(MAGIC.len());
+    let version = unread.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
     if version != VERSION {
         return Err(Damaged::Version(version));
     }
-    let count = rest.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
+    let count = unread.try_get_u32_le().map_err(|_| Damaged::Content("the head"))?;
     let mut inserts = Vec::new();
     for _ in 0..count {
-        inserts.push(read_insert(&mut rest)?);
+        inserts.push(read_insert(&mut unread)?);
     }
-    if inserts.is_empty() || !rest.is_empty() {
+    if inserts.is_empty() || !unread.is_empty() {
         return Err(Damaged::Content("the number of inserts"));
     }
     Ok(inserts)
 }
 
-fn read_insert(rest: &mut Bytes) -> Result<Insert, Damaged> {
+/// Parses the next insert, and removes its bytes from `unread`.
+fn read_insert(unread: &mut Bytes) -> Result<Insert, Damaged> {
     const HEAD: Damaged = Damaged::Content("an insert's head");
-    let rows = rest.try_get_u64_le().map_err(|_| HEAD)?;
-    let statement_length = rest.try_get_u32_le().map_err(|_| HEAD)?;
-    let body_length = rest.try_get_u64_le().map_err(|_| HEAD)?;
-    let mut take = |length: u64, what| match usize::try_from(length) {
-        Ok(length) if length <= rest.len() => Ok(rest.split_to(length)),
-        _ => Err(Damaged::Content(what)),
+    let rows = unread.try_get_u64_le().map_err(|_| HEAD)?;
+    let statement_length = unread.try_get_u32_le().map_err(|_| HEAD)?;
+    let body_length = unread.try_get_u64_le().map_err(|_| HEAD)?;
+    let mut take = |length: u64, length_name| match usize::try_from(length) {
+        Ok(length) if length <= unread.len() => Ok(unread.split_to(length)),
+        _ => Err(Damaged::Content(length_name)),
     };
     let statement = take(statement_length.into(), "a statement's length")?;
     let body = take(body_length, "a body's length")?;

@@ -1,10 +1,10 @@
 //! Batches on disk while ClickHouse cannot take them.
 //!
 //! Guarantee: a batch for which [`Spool::store`] has returned `Ok` survives a crash and a power
-//! cut: the file is written under another name, fsynced, renamed, and the directory is fsynced. A
-//! truncated or altered file is never used, not even in part. One process owns the directory and
-//! holds its lock. A write that would make the files together exceed `bytes_max` is refused. No
-//! file overwrites another one.
+//! cut. To this end, the file is written under another name, fsynced and renamed, and the directory
+//! is fsynced. A truncated or altered file is never used, not even in part. One process owns the
+//! directory and holds its lock. A write is refused if the files together would exceed `bytes_max`.
+//! No file overwrites another one.
 //!
 //! Each batch is one file, which never changes:
 //!
@@ -37,9 +37,13 @@ pub use milepost_core::delivery::File;
 use milepost_core::delivery::{BATCH, SpoolInventory};
 use milepost_core::encode::Insert;
 
+/// Name of the lock file.
 const LOCK: &str = "lock";
+/// Extension of a damaged file in quarantine.
 const DAMAGED: &str = "damaged";
+/// Extension of a row in quarantine.
 const ROW: &str = "row";
+/// Extension of a file that is being written.
 const UNFINISHED: &str = "unfinished";
 
 /// Why the spool cannot be opened.
@@ -79,7 +83,7 @@ pub enum LoadError {
     /// The file is missing: another program removed it.
     #[error("a spooled batch is missing")]
     Gone,
-    /// Written by a newer milepost. The file stays until a newer milepost replays it.
+    /// A newer milepost wrote the file. It stays until a newer milepost replays it.
     #[error("a spooled batch has format version {0}: a newer milepost must replay it")]
     Newer(u32),
     /// The disk failed; milepost retries.
@@ -91,6 +95,7 @@ pub enum LoadError {
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
+    /// `spool.bytes_max`.
     bytes_max: u64,
     /// Random number of this process, part of the names of its files.
     tag: u32,
@@ -101,7 +106,7 @@ pub struct Spool {
 #[derive(Debug, Default)]
 struct State {
     next_sequence: u64,
-    /// Bytes of all spool files, including quarantine and unfinished ones.
+    /// Bytes of all spool files, including unfinished files and files in quarantine.
     bytes: u64,
 }
 
@@ -187,8 +192,8 @@ impl Spool {
             .and_then(|()| fs::rename(&unfinished, &path))
             .and_then(|()| sync_dir(&self.dir));
         if let Err(error) = written {
-            // Leave no file behind: the broker redelivers its messages, so a replay would insert
-            // them a second time.
+            // Leave no file behind: the broker redelivers the batch's messages, so a replay would
+            // insert their rows a second time.
             let _ = fs::remove_file(&unfinished);
             let _ = fs::remove_file(&path);
             self.state().bytes -= file.bytes;
@@ -197,8 +202,8 @@ impl Spool {
         Ok(file)
     }
 
-    /// Reserves a sequence number, and bytes of `bytes_max`, before the write. So concurrent writes
-    /// together stay within `bytes_max`.
+    /// Reserves a sequence number, and bytes of `bytes_max`, before the write, so that concurrent
+    /// writes together stay within `bytes_max`.
     fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
         let mut state = self.state();
         if state.bytes + bytes > self.bytes_max {
@@ -234,7 +239,8 @@ impl Spool {
     /// Removes a file whose rows are in ClickHouse.
     ///
     /// # Errors
-    /// The file stays, and the next process replays it; the duplicate rows collapse in ClickHouse.
+    /// The file cannot be removed. The next process replays it; the duplicate rows collapse in
+    /// ClickHouse.
     pub fn remove(&self, file: &File) -> io::Result<()> {
         let removed = fs::remove_file(self.path(file, BATCH));
         let removed = if is_missing(&removed) { Ok(()) } else { removed };
@@ -265,14 +271,19 @@ impl Spool {
     }
 }
 
+/// Returns whether an operation failed because the file is missing.
 fn is_missing(outcome: &io::Result<()>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
+/// The kind of a spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// A batch that waits for replay.
     Batch,
+    /// A damaged file in quarantine.
     Damaged,
+    /// A row in quarantine that is too large to insert.
     Row,
     /// A crash interrupted the write.
     Unfinished,
@@ -284,7 +295,7 @@ pub struct Listed {
     pub name: String,
     /// The kind of file, by its extension.
     pub kind: Kind,
-    /// `None` if the name is not milepost's.
+    /// The parts of the name; `None` if the name is not one that milepost gives.
     pub file: Option<File>,
     pub bytes: u64,
 }
@@ -318,6 +329,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<Listed>> {
     Ok(files)
 }
 
+/// Writes a new file that only this user can read, and fsyncs it.
 fn write_durably(path: &Path, inserts: &[Insert]) -> io::Result<()> {
     let mut file =
         BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
@@ -333,8 +345,8 @@ fn create_durably(dir: &Path) -> io::Result<()> {
         dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
         // An earlier milepost process may have created the directory and been killed before the
-        // fsync. If this process may not fsync the parent, an earlier one was not allowed to create
-        // a directory in it either, so the error is harmless.
+        // fsync. If this process may not fsync the parent, an earlier process was not allowed to
+        // create a directory in the parent either, so the error is harmless.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
         let is_harmless = |error: &io::Error| {
             matches!(

@@ -14,7 +14,7 @@ use milepost_spool::format::{self, Damaged};
 use milepost_spool::{Kind, LoadError, OpenError, Spool, StoreError, list};
 use tempfile::TempDir;
 
-/// Decodes a fix with this sequence number.
+/// Returns a position of this driver with this sequence number.
 fn position(driver: &str, seq: u32) -> Position {
     let (topic, payload) =
         (format!("drivers/{driver}/gps"), format!(r#"{{"lat":25.5,"lng":-80.25,"seq":{seq}}}"#));
@@ -38,6 +38,7 @@ fn reject(reason: Reason, payload_bytes: usize) -> Reject {
     }
 }
 
+/// Returns an insert of three positions and an insert of one reject. Their bodies are not rows.
 fn inserts() -> Vec<Insert> {
     let body: Vec<u8> = (0..=255).collect();
     let insert = |table, body: Bytes, rows| Insert {
@@ -66,14 +67,15 @@ fn erase_removes_a_drivers_rows_from_every_file() {
     spool.quarantine_row(&encoded(&["gone"])[0]).unwrap();
     spool.quarantine_row(&encoded(&["a"])[0]).unwrap();
     let damaged = spool.store(&encoded(&["gone"]), 1).unwrap();
-    fs::write(folder.path().join(damaged.to_string()), "torn").unwrap();
+    fs::write(folder.path().join(damaged.to_string()), "truncated").unwrap();
     drop(spool);
 
     let is_erased = |driver: &[u8]| driver == b"gone";
     let (spool, inventory) = open(&folder);
-    let found = EraseCounts { rows: 4, unreadable: 1 };
-    assert_eq!(count(folder.path(), is_erased).unwrap(), found);
-    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), found);
+    // The damaged file stays in the directory, so it is unreadable in each run.
+    let counts = EraseCounts { rows: 4, unreadable: 1 };
+    assert_eq!(count(folder.path(), is_erased).unwrap(), counts);
+    assert_eq!(spool.erase(&inventory, is_erased).unwrap(), counts);
     drop(spool);
     let (spool, inventory) = open(&folder);
     assert_eq!(spool.erase(&inventory, is_erased).unwrap(), EraseCounts { rows: 0, unreadable: 1 });
@@ -85,11 +87,13 @@ fn erase_removes_a_drivers_rows_from_every_file() {
     let inserts = inventory.files.iter().filter_map(|file| spool.load(file).ok()).flatten();
     let rows: usize = inserts.map(|insert| insert.rows).sum();
     assert_eq!(rows, 3 + 3, "three positions, and one reject from each of three files");
-    let kept = list(folder.path()).unwrap().iter().filter(|file| file.kind == Kind::Row).count();
-    assert_eq!(kept, 1);
+    let quarantined_rows =
+        list(folder.path()).unwrap().iter().filter(|file| file.kind == Kind::Row).count();
+    assert_eq!(quarantined_rows, 1);
 }
 
-fn written(inserts: &[Insert]) -> Vec<u8> {
+/// Returns the bytes of a spool file with these inserts.
+fn file_bytes(inserts: &[Insert]) -> Vec<u8> {
     let mut file = Vec::new();
     format::write(inserts, &mut file).unwrap();
     assert_eq!(file.len() as u64, format::length(inserts));
@@ -107,13 +111,13 @@ fn open(folder: &TempDir) -> (Spool, SpoolInventory) {
 
 #[test]
 fn stored_file_is_read_back_intact() {
-    let file = Bytes::from(written(&inserts()));
+    let file = Bytes::from(file_bytes(&inserts()));
     assert!(are_equal(&format::read(&file).unwrap(), &inserts()));
 }
 
 #[test]
 fn damaged_file_is_never_read_back() {
-    let file = written(&inserts());
+    let file = file_bytes(&inserts());
     for length in 0..file.len() {
         assert_eq!(format::read(&file[..length].to_vec().into()).unwrap_err(), Damaged::Checksum);
     }
@@ -134,18 +138,18 @@ fn damaged_file_is_never_read_back() {
 
 #[test]
 fn newer_format_is_distinguished_from_damage() {
-    let sealed = |content: &[u8]| {
+    let with_checksum = |content: &[u8]| {
         let checksum = twox_hash::XxHash3_128::oneshot(content);
         Bytes::from([content, &checksum.to_le_bytes()].concat())
     };
     assert_eq!(
-        format::read(&sealed(b"MILEPOST\x02\0\0\0\x01\0\0\0")).unwrap_err(),
+        format::read(&with_checksum(b"MILEPOST\x02\0\0\0\x01\0\0\0")).unwrap_err(),
         Damaged::Version(2)
     );
-    assert_eq!(format::read(&sealed(b"something else")).unwrap_err(), Damaged::NotSpoolFile);
+    assert_eq!(format::read(&with_checksum(b"something else")).unwrap_err(), Damaged::NotSpoolFile);
     let wrong_count = b"MILEPOST\x01\0\0\0\xff\xff\xff\xff";
     assert_eq!(
-        format::read(&sealed(wrong_count)).unwrap_err(),
+        format::read(&with_checksum(wrong_count)).unwrap_err(),
         Damaged::Content("an insert's head")
     );
 }
@@ -180,8 +184,8 @@ fn merged_directories_keep_every_file() {
         // Earlier versions ended a file name with a number of attempts instead of a random tag. The
         // two directories use different numbers here, so `mv -n` moves every file.
         let attempts = if folder.path() == target.path() { 0 } else { 1 };
-        let old = folder.path().join(format!("00000000000000000000-3-{attempts}.batch"));
-        fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old).unwrap();
+        let old_file = folder.path().join(format!("00000000000000000000-3-{attempts}.batch"));
+        fs::copy(folder.path().join(&list(folder.path()).unwrap()[0].name), old_file).unwrap();
         stored += 1;
     }
     for file in list(source.path()).unwrap() {
@@ -213,8 +217,8 @@ fn second_process_is_refused() {
 #[test]
 fn store_above_the_size_limit_is_refused_and_leaves_no_file() {
     let folder = TempDir::new().unwrap();
-    let file_bytes = format::length(&inserts());
-    let (spool, _) = Spool::open(folder.path(), 2 * file_bytes).unwrap();
+    let bytes_max = 2 * format::length(&inserts());
+    let (spool, _) = Spool::open(folder.path(), bytes_max).unwrap();
     let stored = spool.store(&inserts(), 3).unwrap();
     spool.store(&inserts(), 3).unwrap();
     assert!(matches!(spool.store(&inserts(), 3), Err(StoreError::Full { .. })));
@@ -245,7 +249,7 @@ fn quarantined_file_is_counted_but_not_replayed() {
     let folder = TempDir::new().unwrap();
     let (spool, _) = open(&folder);
     let file = spool.store(&inserts(), 3).unwrap();
-    fs::write(folder.path().join(file.to_string()), b"torn").unwrap();
+    fs::write(folder.path().join(file.to_string()), b"half").unwrap();
     assert!(matches!(spool.load(&file), Err(LoadError::Damaged(_))));
     spool.quarantine(&file).unwrap();
     let row = spool.quarantine_row(&inserts()[0]).unwrap();
@@ -264,21 +268,17 @@ fn half_written_and_foreign_files_are_not_batches() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("00000000000000000007-5-0.unfinished"), b"half").unwrap();
     fs::write(folder.path().join("notes.txt"), b"mine").unwrap();
-    fs::write(folder.path().join("who-knows.batch"), b"?").unwrap();
+    fs::write(folder.path().join("not-of-milepost.batch"), b"?").unwrap();
     let (_spool, inventory) = open(&folder);
     assert!(inventory.files.is_empty());
     assert!(folder.path().join("notes.txt").exists());
-    assert!(folder.path().join("who-knows.batch").exists(), "a foreign file must stay");
+    assert!(folder.path().join("not-of-milepost.batch").exists(), "a foreign file must stay");
     assert!(
         !folder.path().join("00000000000000000007-5-0.unfinished").exists(),
         "an unfinished file must be removed: its messages were never acknowledged"
     );
-    let stem = |text| File::from_stem(text, 0);
-    assert!(
-        stem("00000000000000000007-5-0").is_some()
-            && stem("7-5").is_none()
-            && stem("7-5-0-1").is_none()
-    );
+    let is_stem = |text| File::from_stem(text, 0).is_some();
+    assert!(is_stem("00000000000000000007-5-0") && !is_stem("7-5") && !is_stem("7-5-0-1"));
 }
 
 #[test]
@@ -295,5 +295,5 @@ fn undeletable_file_still_counts_towards_the_size() {
     fs::remove_dir(&path).unwrap();
     assert!(matches!(spool.load(&file), Err(LoadError::Gone)));
     spool.remove(&file).unwrap();
-    spool.store(&inserts(), 3).expect("the file is gone");
+    spool.store(&inserts(), 3).expect("the removed file no longer counts");
 }

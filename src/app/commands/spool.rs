@@ -300,7 +300,7 @@ async fn replay_all(
     mut reports: mpsc::Receiver<Report>,
 ) -> Result<()> {
     let (mut reported_at, mut refusals_checked) = (Instant::now(), 0);
-    while policy.has_more_to_replay() {
+    while policy.has_batches_to_deliver() {
         let now = Instant::now();
         // This command has no watcher of ClickHouse. After a refused insert, check the tables here
         // before the next one.

@@ -1,9 +1,9 @@
 //! Counts messages that the broker reports as dropped. EMQX publishes its counters about once a
 //! minute to subscribers of [`FILTER`].
 //!
-//! The broker's counters start at 0 when it restarts. This module turns them into counts that never
-//! decrease, across restarts and summed over all nodes of a cluster. Drops before the first report
-//! of a node are not counted.
+//! The broker's counters start at 0 when the broker restarts. This module turns the counters into
+//! counts that never decrease, across restarts and summed over all nodes of a cluster. Drops before
+//! the first report of a node are not counted.
 //!
 //! A report is recognised by its topic. Reports are not decoded, and they do not count as received
 //! messages.
@@ -15,12 +15,12 @@ use std::collections::BTreeMap;
 pub const FILTER: &str = "$SYS/brokers/+/metrics/#";
 /// Prefix of the brokers' own topics. A filter that begins with a wildcard does not match them
 /// (MQTT-4.7.2-1).
-const BROKERS_OWN: &[u8] = b"$SYS/";
-/// Maximum number of nodes that are counted.
+const BROKER_TOPICS_PREFIX: &[u8] = b"$SYS/";
+/// Maximum number of nodes whose drops are counted. Reports of further nodes are ignored.
 const NODES_MAX: usize = 64;
 
-/// Why a broker dropped messages: the label of our metric, and EMQX's name of the counter below
-/// `metrics/`.
+/// Why a broker dropped messages: the label of milepost's metric, and EMQX's name of the counter
+/// below `metrics/`.
 pub const REASONS: [(&str, &str); 6] = [
     // A session's queue was full, and the oldest message was dropped.
     ("queue_full", "delivery/dropped/queue_full"),
@@ -41,7 +41,8 @@ pub type Dropped = [u64; REASONS.len()];
 
 #[derive(Debug, Default)]
 pub(super) struct BrokerDrops {
-    /// Each node's last reported counters, by its name; `None`: not reported yet.
+    /// Each node's last reported counters, by the node's name and in the order of [`REASONS`].
+    /// `None`: not reported yet.
     nodes: BTreeMap<Vec<u8>, [Option<u64>; REASONS.len()]>,
     dropped: Dropped,
 }
@@ -53,7 +54,7 @@ impl BrokerDrops {
 
     /// Counts a report. Returns `false` if the message is not on one of the broker's own topics.
     pub(super) fn handle_message(&mut self, topic: &[u8], payload: &[u8]) -> bool {
-        let Some(topic) = topic.strip_prefix(BROKERS_OWN) else { return false };
+        let Some(topic) = topic.strip_prefix(BROKER_TOPICS_PREFIX) else { return false };
         if let Some((node, reason, count)) = counter(topic, payload) {
             self.count(node, reason, count);
         }
@@ -75,7 +76,7 @@ impl BrokerDrops {
 }
 
 /// Parses a report: topic `brokers/{node}/metrics/{counter}`, payload a number. Returns the node,
-/// the reason's index, and the number.
+/// the index of the reason in [`REASONS`], and the number. `None` for any other report.
 fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], usize, u64)> {
     let topic = topic.strip_prefix(b"brokers/")?;
     let node = topic.split(|byte| *byte == b'/').next()?;
@@ -89,8 +90,9 @@ fn counter<'a>(topic: &'a [u8], payload: &[u8]) -> Option<(&'a [u8], usize, u64)
 mod tests {
     use super::*;
 
-    const FULL: &str = "metrics/delivery/dropped/queue_full";
+    const QUEUE_FULL: &str = "metrics/delivery/dropped/queue_full";
 
+    /// Reports a counter. Returns the number of drops with the reason `queue_full` so far.
     fn report(drops: &mut BrokerDrops, node: &str, counter: &str, payload: &str) -> u64 {
         let topic = format!("$SYS/brokers/{node}/{counter}");
         assert!(drops.handle_message(topic.as_bytes(), payload.as_bytes()));
@@ -101,14 +103,14 @@ mod tests {
     fn drops_are_counted_from_the_first_report_on() {
         let mut drops = BrokerDrops::default();
         assert_eq!(
-            report(&mut drops, "a", FULL, "700"),
+            report(&mut drops, "a", QUEUE_FULL, "700"),
             0,
             "drops before the first report do not count"
         );
-        assert_eq!(report(&mut drops, "a", FULL, "700"), 0);
-        assert_eq!(report(&mut drops, "a", FULL, "705"), 5);
-        assert_eq!(report(&mut drops, "a", FULL, "3"), 8, "the broker restarted");
-        assert_eq!(report(&mut drops, "a", FULL, "4"), 9);
+        assert_eq!(report(&mut drops, "a", QUEUE_FULL, "700"), 0);
+        assert_eq!(report(&mut drops, "a", QUEUE_FULL, "705"), 5);
+        assert_eq!(report(&mut drops, "a", QUEUE_FULL, "3"), 8, "a restarted broker counts from 0");
+        assert_eq!(report(&mut drops, "a", QUEUE_FULL, "4"), 9);
     }
 
     #[test]
@@ -116,7 +118,7 @@ mod tests {
         let mut drops = BrokerDrops::default();
         for count in ["1", "2"] {
             for node in 0..2 * NODES_MAX {
-                report(&mut drops, &node.to_string(), FULL, count);
+                report(&mut drops, &node.to_string(), QUEUE_FULL, count);
             }
         }
         assert_eq!(drops.dropped()[0], NODES_MAX as u64);
@@ -133,10 +135,10 @@ mod tests {
         assert_eq!(drops.dropped(), [1; REASONS.len()]);
         for (counter, payload) in [
             ("metrics/delivery/dropped", "9"),
-            (FULL, "-1"),
-            (FULL, "many"),
+            (QUEUE_FULL, "-1"),
+            (QUEUE_FULL, "many"),
             ("uptime", "9"),
-            (FULL, ""),
+            (QUEUE_FULL, ""),
         ] {
             report(&mut drops, "a", counter, payload);
         }

@@ -5,10 +5,11 @@
 //!
 //! Before the first comparison, while ClickHouse is down, the fleet's messages are the reference:
 //! if the clock is right, most messages are fresh. The clock is in doubt once fixes of at least one
-//! message would be rejected for their age, until fresh messages outnumber such messages. While it
-//! is in doubt, two kinds of messages are deferred: those with a fix that would be rejected, and
-//! those with a fix that has no time, which would be dated by this clock. All later messages of the
-//! same session are deferred too. Other messages are accepted.
+//! message would be rejected for their age, until fresh messages outnumber such messages.
+//!
+//! While the clock is in doubt, a message is deferred if one of its fixes would be rejected, or has
+//! no time and would be dated by this clock. All later messages of the same session are deferred
+//! too. Other messages are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,13 +18,15 @@ use crate::intake::{AgeCheck, Now, SessionIndex};
 
 #[derive(Debug, Default)]
 pub(super) struct Clock {
+    /// Largest tolerated jump of the wall clock.
     jump_max: Duration,
-    /// Last reading of both clocks.
+    /// Last reading of the wall clock and the monotonic clock.
     last: Option<Now>,
     /// Why the clock cannot be trusted, after a jump or a comparison; `None` if it can be trusted.
     fault: Option<String>,
     /// Number of jumps so far.
     jumps: u64,
+    /// The clock has been compared with ClickHouse's clock at least once.
     was_compared: bool,
     /// Fresh messages before the first comparison.
     fresh: u64,
@@ -43,14 +46,15 @@ impl Clock {
         self.was_compared
     }
 
-    /// Returns whether a message may be accepted before the first comparison. A QoS 0 message
-    /// (`session` is `None`) is always accepted, because the broker would not redeliver it.
+    /// Counts a message that arrives before the first comparison, and returns whether it may be
+    /// accepted. A QoS 0 message (`session` is `None`) is always accepted, because the broker would
+    /// not redeliver it.
     pub(super) fn may_accept(&mut self, session: Option<SessionIndex>, ages: AgeCheck) -> bool {
         self.fresh += u64::from(ages.has_fresh);
         self.refused += u64::from(ages.has_refused);
-        let waits = self.is_in_doubt() && (ages.has_refused || ages.has_undated);
-        self.deferring_sessions.extend(session.filter(|_| waits));
-        !waits || session.is_none()
+        let must_wait = self.is_in_doubt() && (ages.has_refused || ages.has_undated);
+        self.deferring_sessions.extend(session.filter(|_| must_wait));
+        !must_wait || session.is_none()
     }
 
     /// Returns whether the session has messages that wait until the clock is trusted.
@@ -62,10 +66,11 @@ impl Clock {
         !self.was_compared && self.refused > 0 && self.refused >= self.fresh
     }
 
-    /// Returns the line of `/readyz`.
+    /// Returns the line of `/readyz`; `None` if no message is deferred because of the clock.
     pub(super) fn unready_reason(&self) -> Option<&str> {
-        let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would reject most fixes: messages with such fixes, and all \
-                       later ones, stay with the broker until the clocks have been compared";
+        let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would \
+                        reject most fixes: messages with such fixes, and all later ones, stay with \
+                        the broker until the clocks have been compared";
         self.fault()
             .or((self.is_in_doubt() && !self.deferring_sessions.is_empty()).then_some(in_doubt))
     }
@@ -79,8 +84,8 @@ impl Clock {
         self.jumps
     }
 
-    /// Detects a jump. It compares how far both clocks advanced since the last call: if the wall
-    /// clock and the monotonic clock differ by more than `jump_max`, the wall clock jumped.
+    /// Detects a jump: if the wall clock and the monotonic clock advanced differently since the
+    /// last call, by more than `jump_max`, the wall clock jumped.
     pub(super) fn detect_jump(&mut self, now: Now) {
         let Some(last) = self.last.replace(now) else { return };
         let passed = now.instant.saturating_duration_since(last.instant);
@@ -91,13 +96,15 @@ impl Clock {
             self.jumps += 1;
             let direction = if jump_ms > 0 { "forward" } else { "back" };
             self.fault = Some(format!(
-                "this host's clock jumped {jump:.0?} {direction}: messages stay with the broker until the clock has been compared with ClickHouse's"
+                "this host's clock jumped {jump:.0?} {direction}: messages stay with the broker \
+                 until the clock has been compared with ClickHouse's"
             ));
         }
     }
 
     /// Processes a comparison with ClickHouse's clock. Ignores a result from before the last jump.
-    /// `jumps`: number of jumps when the clocks were compared.
+    /// `fault`: why the clock cannot be trusted; `None` if the clocks agree. `jumps`: number of
+    /// jumps when the clocks were compared.
     pub(super) fn record_comparison(&mut self, fault: Option<String>, jumps: u64) {
         if jumps == self.jumps {
             (self.fault, self.was_compared) = (fault, true);

@@ -1,7 +1,7 @@
 //! The number of consuming sessions of a process: fixed by the configuration, or as many as it
-//! takes for their windows to add up to the wanted window. One more is added for each node of the
-//! broker that has none, unless a fixed number is below the number of nodes. Sessions with higher
-//! indices are visits to [former sessions](super::former_sessions).
+//! takes for their windows to add up to the wanted window. One more session is added for each node
+//! of the broker that has no session, unless a fixed number is below the number of nodes. Sessions
+//! with higher indices are visits to [former sessions](super::former_sessions).
 
 use std::time::Instant;
 
@@ -30,14 +30,14 @@ impl Connections {
 /// Sessions that [`Connections::Auto`] starts with. EMQX runs each session as one Erlang process,
 /// which carries some 20,000 messages per second.
 const AUTO_MIN: usize = 4;
-/// Maximum number of sessions that `/readyz` names.
+/// Maximum number of sessions that have a `/readyz` line of their own.
 const NAMED_MAX: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrowthStep {
     Nothing,
-    /// Add a consuming session, with the index after the last consuming one. A visit that has ended
-    /// at that index starts to consume.
+    /// Add a consuming session, with the index after the last consuming session. A visit that has
+    /// ended at that index starts to consume.
     Grow,
     /// Visit the former session whose index follows those of all sessions.
     Visit,
@@ -87,12 +87,14 @@ impl Growth {
             && !self.needs_more(sessions, window_wanted)
     }
 
-    /// Returns the next step. The caller takes this step before it calls again.
+    /// Returns the next step. The caller takes this step before it calls again. If the step is
+    /// [`GrowthStep::Grow`], [`consuming`](Self::consuming) already includes the new session.
     ///
     /// `nodes`: number of the broker's nodes. `has_unserved_node`: a node of the broker has no
     /// session. A session that is added for that node connects to no other node, however long the
-    /// node is unreachable. If it had the index of a former session, that session's messages would
-    /// wait as well. So it is added only after the search for former sessions.
+    /// node is unreachable. If the session had the index of a former session, the former session's
+    /// messages would wait as well. So the session is added only after the search for former
+    /// sessions.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -110,7 +112,7 @@ impl Growth {
             && self.former_sessions.is_search_complete()
             && self.consuming < CONNECTIONS_MAX;
         if grows_for_node || self.needs_more(sessions, window_wanted) {
-            // The next index may be a visit in progress: wait until it has ended.
+            // The next index may be a visit in progress: wait until the visit has ended.
             let visited = sessions.get(self.consuming);
             if visited.is_none_or(|visited| visited.connection() == ConnectionState::Ended) {
                 visited.into_iter().for_each(|visited| self.former_sessions.keep_counts(visited));
@@ -132,7 +134,7 @@ impl Growth {
     }
 
     /// Returns a line of `/readyz` for each of the first [`NAMED_MAX`] sessions that do not
-    /// consume, and a line with the number of further ones. A session that was added after the
+    /// consume, and a line with the number of further sessions. A session that was added after the
     /// start of the process is skipped until it has been subscribed once.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();

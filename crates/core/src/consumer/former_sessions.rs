@@ -1,26 +1,28 @@
 //! Former sessions: sessions that an earlier process with more sessions left behind. The broker
 //! queues messages for a former session until the session expires.
 //!
-//! Guarantee: each former session is unsubscribed before it is emptied. Many are visited at the
-//! same time. No former session is ended before all have been found. Sessions are ended from the
-//! highest index down, so a process that dies meanwhile leaves no gap in the indices: a gap of
-//! several indices would end the next process's search.
+//! Guarantee: each former session is unsubscribed before it is emptied. Many former sessions are
+//! visited at the same time. No former session is ended before all have been found. Sessions are
+//! ended from the highest index down, so a process that dies meanwhile leaves no gap in the
+//! indices. A gap of several indices would end the next process's search.
 
 use crate::session::Session;
 use crate::session::events::ConnectionState;
 
-/// Maximum number of sessions of a process. A broker whose windows need more is unsuitable.
+/// Maximum number of sessions of a process. A broker whose windows are so small that more sessions
+/// are needed is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many consecutive indices without a session. If the broker is a
-/// cluster, one index more is searched for each node after the first: the previous process could
-/// not create the session of a node that was down, which leaves a gap. If many sessions were found,
+/// cluster, one index more is searched for each node after the first: if a node was down, the
+/// previous process could not create its session, which leaves a gap. If many sessions were found,
 /// the search goes on for longer, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
-/// Number of further indices that are visited at the same time for each former session found. So a
-/// broker without former sessions gets only [`ABSENT_MAX`] visits, and many former sessions are
-/// found fast: each CONNACK that finds one starts several visits, which do not wait for each other.
+/// Number of further indices that are visited at the same time for each former session found. A
+/// broker without former sessions gets only [`ABSENT_MAX`] visits. Many former sessions are found
+/// fast: each CONNACK that finds a session starts several visits, which do not wait for each other.
 const VISITS_PER_FOUND: usize = 3;
 
+/// Counts of former sessions since the process began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FormerSessionTotals {
     /// Sessions that the broker still held.
@@ -41,8 +43,8 @@ pub(super) struct FormerSessions {
     visits_all: bool,
     /// Every index at which a session may exist has been visited.
     search_complete: bool,
-    /// Counts that the sessions no longer show: expired sessions, and visits that ended because
-    /// their session began to consume.
+    /// Counts that cannot be read from the list of visits any more: expired sessions, and visits
+    /// whose session began to consume.
     counted: FormerSessionTotals,
 }
 
@@ -59,8 +61,9 @@ impl FormerSessions {
         self.counted.expired
     }
 
-    /// Returns whether to visit the next index. `nodes`: number of the broker's nodes. The first
-    /// `consuming` sessions consume; all later ones are visits.
+    /// Returns whether to visit the next index, and records when the search is complete. `nodes`:
+    /// number of the broker's nodes. The first `consuming` sessions consume; all later sessions are
+    /// visits.
     pub(super) fn needs_visit(
         &mut self,
         sessions: &[Session],
@@ -71,18 +74,22 @@ impl FormerSessions {
             return false;
         }
         let visits = &sessions[consuming..];
-        let found = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
-        let ahead = (ABSENT_MAX + nodes.saturating_sub(1)).max(found * VISITS_PER_FOUND);
-        let absent_max = if self.visits_all { CONNECTIONS_MAX } else { ahead };
-        let reach = (consuming + found + absent_max).min(CONNECTIONS_MAX);
-        if sessions.len() < reach {
+        // Number of visits up to the last visit that found a session.
+        let found_below = visits.iter().rposition(Session::was_found).map_or(0, |last| last + 1);
+        let absent_max = if self.visits_all {
+            CONNECTIONS_MAX
+        } else {
+            (ABSENT_MAX + nodes.saturating_sub(1)).max(found_below * VISITS_PER_FOUND)
+        };
+        let sessions_wanted = (consuming + found_below + absent_max).min(CONNECTIONS_MAX);
+        if sessions.len() < sessions_wanted {
             return true;
         }
-        self.search_complete = visits[found..].iter().all(has_ended);
+        self.search_complete = visits[found_below..].iter().all(has_ended);
         if self.search_complete && !self.visits_all {
             let has_expired =
                 |visit: &&Session| has_ended(visit) && !visit.was_found() && !visit.was_abandoned();
-            self.counted.expired = visits[..found].iter().filter(has_expired).count() as u64;
+            self.counted.expired = visits[..found_below].iter().filter(has_expired).count() as u64;
         }
         false
     }
@@ -99,6 +106,7 @@ impl FormerSessions {
         self.counted = self.totals(std::slice::from_ref(visit));
     }
 
+    /// Returns the counts since the process began. `visits`: the sessions that are visits now.
     pub(super) fn totals(&self, visits: &[Session]) -> FormerSessionTotals {
         let count = |matches: fn(&Session) -> bool| {
             visits.iter().filter(|visit| matches(visit)).count() as u64

@@ -1,5 +1,5 @@
 //! Reports a window that stays full as a line of `/readyz`. While a window is full, the broker must
-//! not send messages, so they wait in the broker's queue.
+//! not send messages, so the messages wait in the broker's queue.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use super::Consumer;
 const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
 impl Consumer {
-    /// Returns the longest time for which the window of a consuming session has been full.
+    /// Returns the longest time for which the window of a consuming session has been full most of
+    /// the time.
     pub(super) fn longest_full_window(&self, now: Instant) -> Duration {
         let consuming = &self.sessions[..self.growth.consuming()];
         consuming.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()
@@ -29,15 +30,17 @@ impl Consumer {
         let (window, wanted) = (self.growth.window(&self.sessions), self.settings.window_wanted);
         let advice = if window < wanted {
             format!(
-                "{wanted} messages in flight keep every insert slot busy: raise mqtt.max_inflight to 32000 (EMQX, in the zone of \
-                 milepost's listener) or max_inflight_messages (Mosquitto)"
+                "{wanted} messages in flight keep every insert slot busy: raise \
+                 mqtt.max_inflight to 32000 (EMQX, in the zone of milepost's listener) or \
+                 max_inflight_messages (Mosquitto)"
             )
         } else {
             "the window is large enough, so ClickHouse stores less than the broker delivers"
                 .to_owned()
         };
         Some(format!(
-            "window: full for {} s in {full} of {} sessions ({window} messages in all), so messages wait in the broker; {advice}",
+            "window: full for {} s in {full} of {} sessions ({window} messages in all), so \
+             messages wait in the broker; {advice}",
             self.window_full_for.as_secs(),
             consuming.len()
         ))

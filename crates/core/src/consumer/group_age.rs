@@ -11,7 +11,8 @@
 
 use std::time::Duration;
 
-/// Inserts of the whole group per `batch.age_max`. Up to this many members nothing changes.
+/// Inserts of the whole group per `batch.age_max`. With up to this many members, the age is
+/// `batch.age_max`.
 const INSERTS_PER_AGE: u32 = 2;
 
 #[derive(Debug)]
@@ -36,9 +37,10 @@ impl GroupAge {
         Some(self.age()).filter(|age| *age != before)
     }
 
-    /// Returns the age at which a batch closes while there is no pressure.
+    /// Returns the age at which a batch closes while neither half of a window nor half of the
+    /// buffer is used.
     pub(super) fn age(&self) -> Duration {
-        let shared = self.age_max.saturating_mul(self.members) / INSERTS_PER_AGE;
-        shared.min(self.members_age_max).max(self.age_max)
+        let proportional = self.age_max.saturating_mul(self.members) / INSERTS_PER_AGE;
+        proportional.min(self.members_age_max).max(self.age_max)
     }
 }

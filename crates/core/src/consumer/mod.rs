@@ -55,8 +55,8 @@ use milepost_decode::Message;
 /// Age at which an open batch may close early: for the spool, or while the process is leaving. Each
 /// spool file costs two fsyncs and an insert, so even then a batch waits this long for more rows.
 const EARLY_AGE: Duration = Duration::from_millis(100);
-/// Time without any acknowledgement, while messages wait for one, after which `/readyz` reports a
-/// stall.
+/// Time without any acknowledgement, while messages are unacknowledged, after which `/readyz`
+/// reports a stall.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
 
 /// Configuration of the whole consumer.
@@ -70,11 +70,12 @@ pub struct ConsumerConfig {
     /// batch.
     pub window_wanted: usize,
     pub qos: Qos,
+    /// Upper bound for the bytes of closed batches that delivery has not accepted yet.
     pub buffer_bytes_max: usize,
     /// Longest age of a batch in a large group. Zero: the age does not depend on the size of the
     /// group.
     pub members_age_max: Duration,
-    /// Largest tolerated jump of the wall clock. After a larger one, messages are deferred until
+    /// Largest tolerated jump of the wall clock. After a larger jump, messages are deferred until
     /// this host's clock has been compared with ClickHouse's.
     pub clock_jump_max: Duration,
 }
@@ -90,13 +91,14 @@ pub struct Consumer {
     nodes: Nodes,
     clock: Clock,
     broker_drops: BrokerDrops,
-    /// Age at which a batch closes; it is raised in a large group.
+    /// Age at which a batch closes, which is raised in a large group.
     group_age: GroupAge,
     leaving: Option<Leave>,
-    /// At QoS 0: since when the messages of one more read cannot be taken; `None` while they can.
+    /// At QoS 0: since when there has been no room for the messages of one more read from a socket.
+    /// `None` while there is room.
     full_since: Option<Instant>,
     log: LogThrottles,
-    /// Longest time for which the window of a consuming session has been full.
+    /// Longest time for which the window of a consuming session has been full most of the time.
     window_full_for: Duration,
     /// Number of acknowledgements sent so far.
     acks: u64,
@@ -171,8 +173,8 @@ impl Consumer {
 
     /// Sets how many members the group has, as far as this process knows.
     pub fn set_members(&mut self, members: u32) {
-        let changed = self.group_age.set_members(members);
-        self.notices.extend(changed.map(|age| ConsumerNotice::GroupAge { members, age }));
+        let new_age = self.group_age.set_members(members);
+        self.notices.extend(new_age.map(|age| ConsumerNotice::GroupAge { members, age }));
     }
 
     /// Records that the shell connects this session. Returns the session's node, and a timeout for
@@ -195,8 +197,8 @@ impl Consumer {
         {
             return;
         }
-        let room = self.room_for(index, message, now.wall);
-        match self.sessions[index].admit(message, room, now.instant) {
+        let can_take = self.check_can_take(index, message, now.wall);
+        match self.sessions[index].admit(message, can_take, now.instant) {
             Admission::Take(arrival) => {
                 self.intake.push(message, arrival.map(|arrival| (index, arrival)), now);
                 // The other reasons to close a batch concern all sessions: `handle_timeout` checks
@@ -246,7 +248,7 @@ impl Consumer {
         self.clock.detect_jump(now);
     }
 
-    /// Starts the shutdown.
+    /// Starts the shutdown. `leave`: what happens to the sessions.
     pub fn leave(&mut self, leave: Leave, now: Instant) {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
@@ -265,6 +267,7 @@ impl Consumer {
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_under_pressure = self.is_under_pressure();
         self.delivery.set_under_pressure(is_under_pressure);
+        // Zero does not lengthen the age: `batch.age_max` applies.
         let age = if is_under_pressure { Duration::ZERO } else { self.group_age.age() };
         self.intake.lengthen_batch_age(age);
         self.move_batches(now);
@@ -278,8 +281,8 @@ impl Consumer {
         }
         for index in 0..self.sessions.len() {
             let may_end = self.growth.former_sessions.may_end(&self.sessions, index);
-            let room = self.has_room_for_deferred(index);
-            self.sessions[index].handle_timeout(room, may_end, now);
+            let has_room = self.has_room_for_deferred(index);
+            self.sessions[index].handle_timeout(has_room, may_end, now);
         }
         self.full_since = self.lacks_room_for_a_read().then(|| self.full_since.unwrap_or(now));
         self.watch_progress(now);
@@ -310,17 +313,19 @@ impl Consumer {
             Demand::ToInsert(_) | Demand::ToStore => self.closes_early_at(),
             Demand::Nothing => None,
         };
-        let held = self.held_back_until().filter(|until| now < *until);
+        let reading_resumes = self.held_back_until().filter(|until| now < *until);
         sessions
             .chain(batch)
-            .chain(held)
+            .chain(reading_resumes)
             .chain(self.probe_at())
             .chain(self.nodes.poll_timeout())
             .chain(self.delivery.poll_timeout(now))
             .min()
     }
 
-    /// Returns whether every session has ended, and all of their batches are durable.
+    /// Returns whether every session has ended, and all of their batches are durable. Before a
+    /// shutdown, the search for former sessions must be complete as well: until then, further
+    /// visits may follow.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         (self.leaving.is_some() || self.growth.former_sessions.is_search_complete())
@@ -340,7 +345,8 @@ impl Consumer {
         self.delivery.is_replaying()
     }
 
-    /// Returns the smallest in-flight window of a consuming session, in messages.
+    /// Returns the smallest in-flight window of a consuming session, in messages; `usize::MAX` if
+    /// no session consumes.
     #[must_use]
     pub fn smallest_window(&self) -> usize {
         let consuming = &self.sessions[..self.growth.consuming()];
@@ -420,7 +426,7 @@ impl Consumer {
     fn when_to_close_for_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
         let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);
-        if leaves || sessions.any(|(index, session)| self.waits_for_open(index, session)) {
+        if leaves || sessions.any(|(index, session)| self.waits_for_open_batch(index, session)) {
             return CloseWhen::NotEmpty;
         }
         if self.probe_at().is_none_or(|at| at > now) {
@@ -431,9 +437,10 @@ impl Consumer {
         CloseWhen::NotEmpty
     }
 
-    /// Returns whether a session receives nothing more until the open batch is durable: the
-    /// session's window is full or the session is paused, and the open batch has rows from it.
-    fn waits_for_open(&self, index: SessionIndex, session: &Session) -> bool {
+    /// Returns whether a session receives nothing more until the open batch is durable. This is so
+    /// if the open batch has rows from the session, and its window is full or the session is
+    /// paused.
+    fn waits_for_open_batch(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() >= session.window();
         (session.is_paused() || is_full) && self.intake.is_open_for(index)
     }
@@ -444,6 +451,7 @@ impl Consumer {
         if is_early { CloseWhen::NotEmpty } else { CloseWhen::Due }
     }
 
+    /// Returns when the open batch reaches [`EARLY_AGE`]; `None` while it is empty.
     fn closes_early_at(&self) -> Option<Instant> {
         self.intake.open().opened_at.map(|opened_at| opened_at + EARLY_AGE)
     }
@@ -518,7 +526,7 @@ impl Consumer {
     /// former sessions.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
-        let unserved = loop {
+        let unserved_node = loop {
             let may_grow = self.settings.connections == Connections::Auto;
             let node = self.nodes.node_without_session(self.growth.consuming(), may_grow);
             match self.growth.step(&self.sessions, wanted, node.is_some(), self.nodes.count()) {
@@ -528,25 +536,26 @@ impl Consumer {
                 GrowthStep::Visit => self.add_session(true),
                 GrowthStep::Grow => {
                     let sessions = self.growth.consuming();
+                    let added = sessions - 1;
                     // A session that may still hold messages of a previous process must not wait
                     // for a node that is unreachable.
                     let was_abandoned =
-                        self.sessions.get(sessions - 1).is_some_and(Session::was_abandoned);
+                        self.sessions.get(added).is_some_and(Session::was_abandoned);
                     let node = node.filter(|_| {
                         self.growth.former_sessions.is_search_complete() && !was_abandoned
                     });
-                    match self.sessions.get_mut(sessions - 1) {
+                    match self.sessions.get_mut(added) {
                         Some(visited) => visited.start_consuming(),
                         None => self.add_session(false),
                     }
-                    node.iter().for_each(|node| self.nodes.assign(sessions - 1, Arc::clone(node)));
+                    node.iter().for_each(|node| self.nodes.assign(added, Arc::clone(node)));
                     self.notices.push_back(ConsumerNotice::Growing { sessions, node });
                 }
             }
         };
-        let may_log = self.log.no_more_sessions.allow_while(unserved.is_some(), now);
+        let may_log = self.log.no_more_sessions.allow_while(unserved_node.is_some(), now);
         self.notices.extend(
-            unserved.filter(|_| may_log).map(|node| ConsumerNotice::NoMoreSessions { node }),
+            unserved_node.filter(|_| may_log).map(|node| ConsumerNotice::NoMoreSessions { node }),
         );
         let window = self.growth.window(&self.sessions);
         if window < wanted

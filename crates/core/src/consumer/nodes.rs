@@ -29,7 +29,7 @@ pub const NODE_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 struct NodeState {
     node: Node,
-    /// Time of the last failed attempt, if none has succeeded since.
+    /// Time of the last failed attempt; `None` if an attempt has succeeded since, or none failed.
     failed_at: Option<Instant>,
 }
 
@@ -38,8 +38,7 @@ struct NodeState {
 struct Placement {
     node: Node,
     /// Time for which the session tries its node before it moves to another one; zero for a visit
-    /// to a former session.
-    /// `None`: the session waits until it has reached this node once.
+    /// to a former session. `None`: the session waits until it has reached this node once.
     patience: Option<Duration>,
     /// Time from which the patience counts; `None` while the session is live, or after a move.
     lost_at: Option<Instant>,
@@ -51,42 +50,44 @@ struct Placement {
     moves: usize,
     /// The node of the last live connection, once the session has moved.
     moved_from: Option<Node>,
-    /// Time at which the session moves to another node unless it reaches its own.
+    /// Time at which the session moves to another node unless it reaches its own node; `None` if it
+    /// does not move.
     moves_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 pub(super) struct Nodes {
-    known: Vec<NodeState>,
+    states: Vec<NodeState>,
     placements: Vec<Placement>,
 }
 
 impl Nodes {
     pub(super) fn new(nodes: &[Node]) -> Self {
-        let known = |node: &Node| NodeState { node: Arc::clone(node), failed_at: None };
-        Self { known: nodes.iter().map(known).collect(), placements: Vec::new() }
+        let state = |node: &Node| NodeState { node: Arc::clone(node), failed_at: None };
+        Self { states: nodes.iter().map(state).collect(), placements: Vec::new() }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.known.len()
+        self.states.len()
     }
 
     /// Replaces the list of nodes after host names were resolved again. A session that is not
     /// connected moves if its node is no longer listed.
     pub(super) fn set(&mut self, nodes: &[Node]) {
         let before = std::mem::replace(self, Self::new(nodes));
-        for known in &mut self.known {
-            let same = before.known.iter().find(|old| old.node == known.node);
-            known.failed_at = same.and_then(|old| old.failed_at);
+        for state in &mut self.states {
+            let same = before.states.iter().find(|old| old.node == state.node);
+            state.failed_at = same.and_then(|old| old.failed_at);
         }
         for mut placement in before.placements {
-            if placement.dialed_at.is_none() && !self.is_known(&placement.node) {
+            if placement.dialed_at.is_none() && !self.is_listed(&placement.node) {
                 placement.node = self.best(None);
             }
             self.placements.push(placement);
         }
     }
 
+    /// Places the next session on the best node.
     pub(super) fn add_session(&mut self, is_visit: bool) {
         let patience = Some(if is_visit { Duration::ZERO } else { PATIENCE });
         self.placements.push(Placement {
@@ -124,6 +125,7 @@ impl Nodes {
         let waited = placement
             .lost_at
             .map_or(Duration::ZERO, |lost_at| now.saturating_duration_since(lost_at));
+        // Even when no patience is left, an attempt needs some time to succeed.
         let connect_timeout =
             patience.map(|patience| patience.saturating_sub(waited).max(PATIENCE / 3));
         (Arc::clone(&placement.node), connect_timeout)
@@ -152,6 +154,7 @@ impl Nodes {
         }
     }
 
+    /// Returns when the next session moves; `None` if no session does.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.placements.iter().filter_map(|placement| placement.moves_at).min()
     }
@@ -165,24 +168,25 @@ impl Nodes {
     ) -> Option<ConsumerNotice> {
         let mut moved = None;
         let placement = &mut self.placements[session];
-        let known = self.known.iter_mut().find(|known| known.node == placement.node);
-        let ended = if let ConnectionState::BackingOff { was_live, .. } = connection {
+        let state = self.states.iter_mut().find(|state| state.node == placement.node);
+        // `Some` if the connection has ended since the last call: whether it had been live.
+        let ended_live = if let ConnectionState::BackingOff { was_live, .. } = connection {
             Some(was_live)
         } else {
             None
         };
-        let ended = ended.filter(|_| placement.dialed_at.is_some());
-        if connection.live_since().is_some() || ended == Some(true) {
+        let ended_live = ended_live.filter(|_| placement.dialed_at.is_some());
+        if connection.live_since().is_some() || ended_live == Some(true) {
             (placement.lost_at, placement.moves) = (None, 0);
             let to = &placement.node;
             let from = placement.moved_from.take().filter(|from| from != to);
             moved = from.map(|from| ConsumerNotice::Moved { session, from, to: Arc::clone(to) });
             placement.patience = placement.patience.or(Some(PATIENCE));
-            known.into_iter().for_each(|known| known.failed_at = None);
-        } else if ended == Some(false) {
-            known.into_iter().for_each(|known| known.failed_at = Some(now));
+            state.into_iter().for_each(|state| state.failed_at = None);
+        } else if ended_live == Some(false) {
+            state.into_iter().for_each(|state| state.failed_at = Some(now));
         }
-        if let Some(was_live) = ended {
+        if let Some(was_live) = ended_live {
             // Patience counts from the start of a failed attempt, so a hung node is not tried
             // twice.
             let dialed_at = placement.dialed_at.take().filter(|_| !was_live);
@@ -196,31 +200,32 @@ impl Nodes {
     fn moves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
         let placement = &self.placements[session];
         let other = self.best_other(placement)?;
-        let patience = match (self.is_known(&placement.node), placement.has_failed) {
+        let patience = match (self.is_listed(&placement.node), placement.has_failed) {
             (false, _) => Duration::ZERO,
             (true, true) => placement.patience?,
             (true, false) => return None, // no attempt has failed since the connection ended
         };
         let at = placement.lost_at? + patience;
-        // After a failed attempt on every node, no single node is the cause: back off as with one
-        // node.
-        let ends_round = placement.moves + 1 >= self.known.len();
+        // After a failed attempt on every node, no single node is the cause: wait for the next
+        // regular try, as with one node.
+        let ends_round = placement.moves + 1 >= self.states.len();
         Some(if other.failed_at.is_some() || ends_round { at.max(next_try) } else { at })
     }
 
     /// Returns a node that has none of the first `consuming` sessions. `None` if every node has
-    /// one, or if there are fewer sessions than nodes and `may_grow` is `false`.
+    /// such a session, if the broker has only one node, or if there are fewer sessions than nodes
+    /// and `may_grow` is `false`.
     pub(super) fn node_without_session(&self, consuming: usize, may_grow: bool) -> Option<Node> {
-        let has_none = |known: &&NodeState| {
-            self.placements[..consuming].iter().all(|placement| placement.node != known.node)
+        let has_none = |state: &&NodeState| {
+            self.placements[..consuming].iter().all(|placement| placement.node != state.node)
         };
-        let known = self.known.iter().find(has_none)?;
-        (self.known.len() > 1 && (may_grow || consuming >= self.known.len()))
-            .then(|| Arc::clone(&known.node))
+        let state = self.states.iter().find(has_none)?;
+        (self.states.len() > 1 && (may_grow || consuming >= self.states.len()))
+            .then(|| Arc::clone(&state.node))
     }
 
-    /// Returns every node with the number of its live sessions. `consuming`: the sessions to count,
-    /// by index.
+    /// Returns every node with the number of its live sessions. `consuming`: the consuming
+    /// sessions, in the order of their indices.
     pub(super) fn totals(&self, consuming: &[Session]) -> Vec<(Node, u64)> {
         let live = |node: &Node| {
             let is_live_on_node = |(session, placement): &(&Session, &Placement)| {
@@ -228,39 +233,41 @@ impl Nodes {
             };
             consuming.iter().zip(&self.placements).filter(is_live_on_node).count() as u64
         };
-        self.known.iter().map(|known| (Arc::clone(&known.node), live(&known.node))).collect()
+        self.states.iter().map(|state| (Arc::clone(&state.node), live(&state.node))).collect()
     }
 
-    fn is_known(&self, node: &Node) -> bool {
-        self.known.iter().any(|known| known.node == *node)
+    fn is_listed(&self, node: &Node) -> bool {
+        self.states.iter().any(|state| state.node == *node)
     }
 
     /// Returns the best node other than the placement's own.
     fn best_other(&self, placement: &Placement) -> Option<&NodeState> {
-        let others = self.known.iter().filter(|known| known.node != placement.node);
-        others.min_by_key(|known| self.rank(known))
+        let others = self.states.iter().filter(|state| state.node != placement.node);
+        others.min_by_key(|state| self.rank(state))
     }
 
-    /// Returns the best node for a new session or, with `moving`, for that session to move to.
+    /// Returns the best node for a new session. If `moving` is the index of a session, returns the
+    /// best node to which that session can move.
     fn best(&self, moving: Option<usize>) -> Node {
         let from = moving.map(|session| &self.placements[session]);
-        let known = match from.and_then(|placement| self.best_other(placement)) {
+        let state = match from.and_then(|placement| self.best_other(placement)) {
             Some(other) => other,
             None => self
-                .known
+                .states
                 .iter()
-                .min_by_key(|known| self.rank(known))
+                .min_by_key(|state| self.rank(state))
                 .expect("the list of nodes is never empty"),
         };
-        Arc::clone(&known.node)
+        Arc::clone(&state.node)
     }
 
-    /// Returns the rank of a node; the lowest is best. Nodes without a failure are best, then the
-    /// node whose failure is longest ago. If two are equal, the node with fewer sessions is better.
-    fn rank(&self, known: &NodeState) -> (Option<Instant>, usize) {
+    /// Returns the rank of a node; the lowest rank is best. Nodes without a failure are best, then
+    /// the node whose failure is longest ago. Of two equal nodes, the one with fewer sessions is
+    /// better.
+    fn rank(&self, state: &NodeState) -> (Option<Instant>, usize) {
         (
-            known.failed_at,
-            self.placements.iter().filter(|placement| placement.node == known.node).count(),
+            state.failed_at,
+            self.placements.iter().filter(|placement| placement.node == state.node).count(),
         )
     }
 }
@@ -269,38 +276,42 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    fn named(names: &[&str]) -> Vec<Node> {
+    fn nodes_named(names: &[&str]) -> Vec<Node> {
         names.iter().map(|name| Node::from(*name)).collect()
     }
 
     #[test]
     fn new_addresses_move_only_unconnected_sessions() {
-        let (mut nodes, now) = (Nodes::new(&named(&["a", "b"])), Instant::now());
+        let (mut nodes, now) = (Nodes::new(&nodes_named(&["a", "b"])), Instant::now());
         (0..4).for_each(|_| nodes.add_session(false));
-        nodes.known[1].failed_at = Some(now);
+        nodes.states[1].failed_at = Some(now);
         for session in [0, 1] {
             nodes.dial(session, now);
         }
-        nodes.set(&named(&["b", "c"]));
+        nodes.set(&nodes_named(&["b", "c"]));
         assert_eq!(
             nodes.placements.iter().map(|placement| &*placement.node).collect::<Vec<_>>(),
             ["a", "b", "c", "b"]
         );
         assert_eq!(
-            nodes.known.iter().map(|known| known.failed_at).collect::<Vec<_>>(),
+            nodes.states.iter().map(|state| state.failed_at).collect::<Vec<_>>(),
             [Some(now), None]
         );
     }
 
     #[test]
     fn connect_timeout_shrinks_while_the_session_is_disconnected() {
-        let (mut nodes, began) = (Nodes::new(&named(&["a", "b"])), Instant::now());
+        let (mut nodes, began) = (Nodes::new(&nodes_named(&["a", "b"])), Instant::now());
         nodes.add_session(false);
         assert_eq!(nodes.dial(0, began), (Node::from("a"), Some(PATIENCE)));
         nodes.placements[0].lost_at = Some(began);
-        assert_eq!(nodes.dial(0, began + PATIENCE / 3).1, Some(PATIENCE - PATIENCE / 3));
-        assert_eq!(nodes.dial(0, began + PATIENCE * 9).1, Some(PATIENCE / 3), "the minimum");
-        nodes.known[1].failed_at = Some(began);
-        assert_eq!(nodes.dial(0, began).1, None, "the other node has failed too");
+        let connect_timeout = |nodes: &mut Nodes, waited| {
+            let (_, timeout) = nodes.dial(0, began + waited);
+            timeout
+        };
+        assert_eq!(connect_timeout(&mut nodes, PATIENCE / 3), Some(PATIENCE - PATIENCE / 3));
+        assert_eq!(connect_timeout(&mut nodes, PATIENCE * 9), Some(PATIENCE / 3), "the minimum");
+        nodes.states[1].failed_at = Some(began);
+        assert_eq!(connect_timeout(&mut nodes, Duration::ZERO), None, "the other node has failed");
     }
 }

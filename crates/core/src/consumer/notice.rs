@@ -67,7 +67,8 @@ pub enum ConsumerNotice {
     },
 }
 
-/// Interval between log lines about messages that match no source, or are dropped.
+/// Minimum interval between log lines about messages that match no source, and between log lines
+/// about dropped messages.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The throttles of log lines that would repeat.
@@ -131,28 +132,32 @@ impl fmt::Display for ConsumerNotice {
             Self::Delivery(notice) => notice.fmt(f),
             Self::WindowSmall { window, wanted, sessions } => write!(
                 f,
-                "the broker allows {} over {}, enough for about {} messages/s. Above that rate its \
-                 queue fills up, and the broker drops messages: EMQX the oldest one in the queue, Mosquitto the one that arrives. \
-                 Allow {wanted} to keep every insert slot busy (EMQX: mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: \
+                "the broker allows {} over {}, enough for about {} messages/s. Above that rate \
+                 its queue fills up, and the broker drops messages: EMQX the oldest one in the \
+                 queue, Mosquitto the one that arrives. Allow {wanted} to keep every insert slot \
+                 busy (EMQX: mqtt.max_inflight and mqtt.max_mqueue_len, Mosquitto: \
                  max_inflight_messages and max_queued_messages)",
                 counted(*window, "unacknowledged message"),
                 counted(*sessions, "session"),
-                window * 1_000 / usize::try_from(TYPICAL_ACK_TIME.as_millis()).unwrap_or(usize::MAX)
+                window * 1_000
+                    / usize::try_from(TYPICAL_ACK_TIME.as_millis()).unwrap_or(usize::MAX)
             ),
             Self::Shedding => f.write_str(
-                "QoS 0 messages are dropped and counted as shed: the buffer is full, this host's clock may be wrong, or this \
-                 process is leaving",
+                "QoS 0 messages are dropped and counted as shed: the buffer is full, this host's \
+                 clock may be wrong, or this process is leaving",
             ),
             Self::Foreign { messages } => write!(
                 f,
-                "{} so far on topics that no source matches; each becomes a reject (bad_topic). The \
-                 broker still holds an older subscription of this process's sessions: stop this process for longer than \
-                 mqtt.session_expiry, or choose another mqtt.client_id",
+                "{} so far on topics that no source matches; each becomes a reject (bad_topic). \
+                 The broker still holds an older subscription of this process's sessions: stop \
+                 this process for longer than mqtt.session_expiry, or choose another \
+                 mqtt.client_id",
                 counted(*messages, "message")
             ),
             Self::Encrypted => f.write_str(
-                "OwnTracks messages are encrypted, and milepost has no key: they are counted as ignored \
-                 (kind=\"encrypted\") and not stored. Remove the encryption key in the app, and use TLS",
+                "OwnTracks messages are encrypted, and milepost has no key: they are counted as \
+                 ignored (kind=\"encrypted\") and not stored. Remove the encryption key in the \
+                 app, and use TLS",
             ),
             Self::Unread(notice) => notice.fmt(f),
             Self::FormerSessionsExpired { sessions } => {
@@ -160,33 +165,44 @@ impl fmt::Display for ConsumerNotice {
                     if *sessions == 1 { ("was", "it", "it") } else { ("were", "they", "them") };
                 write!(
                     f,
-                    "{} {were} gone before {subject} could be emptied: {subject} expired (mqtt.session_expiry), or the broker \
-                     dropped {object}, and the messages that it had queued for {object} are lost. Nothing is lost if the \
-                     broker's node was away when the former process would have created {object}",
+                    "{} {were} gone before {subject} could be emptied: {subject} expired \
+                     (mqtt.session_expiry), or the broker dropped {object}, and the messages that \
+                     it had queued for {object} are lost. Nothing is lost if the broker's node was \
+                     away when the former process would have created {object}",
                     counted(*sessions, "former session")
                 )
             }
             Self::Growing { sessions, node: None } => {
-                write!(f, "one more session, now {sessions}: the windows of the existing sessions are too small")
+                write!(
+                    f,
+                    "one more session, now {sessions}: the windows of the existing sessions are \
+                     too small"
+                )
             }
             Self::Growing { sessions, node: Some(node) } => {
-                write!(f, "one more session, now {sessions}: no session was on the broker's node {node}")
+                write!(
+                    f,
+                    "one more session, now {sessions}: no session was on the broker's node {node}"
+                )
             }
             Self::GroupAge { members, age } => write!(
                 f,
-                "the group has {}: a batch closes {age:?} after its first row, or earlier if it is full; while half of a window or \
-                 of the buffer is used, it closes after batch.age_max (see batch.members_age_max)",
+                "the group has {}: a batch closes {age:?} after its first row, or earlier if it is \
+                 full; while half of a window or of the buffer is used, it closes after \
+                 batch.age_max (see batch.members_age_max)",
                 counted(*members, "member")
             ),
             Self::NoMoreSessions { node } => write!(
                 f,
-                "the broker's node {node} has no session of this process, which has {CONNECTIONS_MAX} sessions already and opens no \
-                 more. Restart milepost when the node answers: that spreads the sessions again"
+                "the broker's node {node} has no session of this process, which has \
+                 {CONNECTIONS_MAX} sessions already and opens no more. Restart milepost when the \
+                 node answers: that spreads the sessions again"
             ),
             Self::Moved { session, from, to } => write!(
                 f,
-                "session {session} has left the broker's node {from}, which was unusable, for {to}, and stays there until a \
-                 restart. Messages in transit between the nodes can be lost"
+                "session {session} has left the broker's node {from}, which was unusable, for \
+                 {to}, and stays there until a restart. Messages in transit between the nodes can \
+                 be lost"
             ),
         }
     }

@@ -1,8 +1,8 @@
-//! Decides whether the buffer has room: for a message that has arrived, and for the deferred
-//! messages that a session receives again when it reconnects.
+//! Decides whether a message can be taken: the buffer has room, and the clock is trusted. Decides
+//! the same for the deferred messages that a session receives again when it reconnects.
 //!
-//! At QoS 0 nothing is acknowledged, so a broker sends as fast as we read, and pausing reads is the
-//! only back-pressure.
+//! At QoS 0 nothing is acknowledged, so a broker sends as fast as milepost reads, and pausing reads
+//! is the only back-pressure.
 //!
 //! Guarantee: while there is no room, reading pauses for at most [`HELD_BACK_MAX`]. After that,
 //! messages are read and dropped until there is room again, because a broker that cannot write
@@ -20,8 +20,8 @@ use milepost_decode::position::Timestamp;
 
 /// Longest pause of reading. EMQX closes a socket from which nothing is read for 15 s.
 const HELD_BACK_MAX: Duration = Duration::from_secs(2);
-/// Buffer space reserved for the messages of one more read, of up to 64 KiB. What has been read
-/// must be kept: it cannot go back into the socket.
+/// Buffer space reserved for the messages of one more read from a socket, of up to 64 KiB. Bytes
+/// that have been read must be kept, because they cannot go back into the socket.
 const READ_ROOM_BYTES: usize = 128 * 1024;
 
 impl Consumer {
@@ -32,20 +32,20 @@ impl Consumer {
         self.lacks_room_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
     }
 
-    /// Returns the time at which reading resumes even if the buffer is still full; `None` if it is
-    /// not full.
+    /// Returns the time at which reading resumes even if there is still no room; `None` while there
+    /// is room.
     pub(super) fn held_back_until(&self) -> Option<Instant> {
         self.full_since.map(|since| since + HELD_BACK_MAX)
     }
 
-    /// Returns whether this message can be taken now, or why not.
-    pub(super) fn room_for(
+    /// Checks whether this message can be taken now. An error is the reason to defer it.
+    pub(super) fn check_can_take(
         &mut self,
         index: SessionIndex,
         message: Message<'_>,
         received_at: Timestamp,
     ) -> Result<(), DeferReason> {
-        self.room()?;
+        self.check_can_take_any()?;
         if self.clock.was_compared() {
             return Ok(());
         }
@@ -54,17 +54,17 @@ impl Consumer {
         if self.clock.may_accept(session, ages) { Ok(()) } else { Err(DeferReason::ClockFault) }
     }
 
-    /// Returns whether any message can be taken now, or why not.
-    fn room(&self) -> Result<(), DeferReason> {
+    /// Checks whether any message can be taken now. An error is the reason to defer all messages.
+    fn check_can_take_any(&self) -> Result<(), DeferReason> {
         if self.clock.fault().is_some() {
             return Err(DeferReason::ClockFault);
         }
         if self.intake.room_bytes() == 0 { Err(DeferReason::BufferFull) } else { Ok(()) }
     }
 
-    /// Returns whether, at QoS 0, the messages of one more read cannot be taken, because they might
-    /// not fit into the buffer or because the clock is not trusted. The open batch counts as used
-    /// space, although it is not in the backlog yet.
+    /// Returns whether, at QoS 0, the messages of one more read cannot be taken: they might not fit
+    /// into the buffer, or the clock is not trusted. `false` while the process leaves. The open
+    /// batch counts as used space, although it is not in the backlog yet.
     pub(super) fn lacks_room_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
@@ -81,14 +81,15 @@ impl Consumer {
             && self.intake.room_bytes() * 2 >= share
     }
 
-    /// Returns whether half of the buffer, or half of a session's window, is used. A broker whose
-    /// window is full queues a limited number of messages, and drops all others.
+    /// Returns whether half of the buffer, or half of a session's window, is used, or a session is
+    /// paused. While a window is full, the broker queues a limited number of messages, and drops
+    /// all others.
     pub(super) fn is_under_pressure(&self) -> bool {
-        let is_pressed = |session: &Session| {
+        let is_session_under_pressure = |session: &Session| {
             let unacked = session.unacked();
             unacked > 0 && (session.is_paused() || unacked * 2 >= session.window())
         };
         self.intake.room_bytes() * 2 <= self.settings.buffer_bytes_max
-            || self.sessions.iter().any(is_pressed)
+            || self.sessions.iter().any(is_session_under_pressure)
     }
 }

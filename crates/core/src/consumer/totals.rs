@@ -7,7 +7,7 @@ use super::former_sessions::FormerSessionTotals;
 use super::nodes::Node;
 use crate::{delivery, intake, session};
 
-/// Counts and levels of the whole process, all taken at the same moment.
+/// Counters and gauges of the whole process, all read at the same moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConsumerTotals {
     pub sessions: session::events::SessionTotals,
@@ -22,7 +22,7 @@ pub struct ConsumerTotals {
     pub window_full_for: Duration,
     /// Age at which the open batch closes.
     pub batch_age_max: Duration,
-    /// A session is leaving, and its UNSUBACK is outstanding.
+    /// At least one session is leaving, and its UNSUBACK is outstanding.
     pub still_subscribed: bool,
 }
 

@@ -9,9 +9,9 @@ use crate::batch::Batch;
 use crate::counted::counted;
 use crate::delivery::File;
 
-/// [`Batch::id`], or the number of a batch that was loaded from a file.
+/// [`Batch::id`], or the number of a batch that was loaded from a spool file.
 pub type BatchId = u64;
-/// Lowest id of batches that are loaded from files; ids of the intake's batches are below it.
+/// Lowest id of batches that are loaded from spool files. The intake's batches have lower ids.
 pub(super) const FIRST_LOADED: BatchId = 1 << 63;
 
 /// A range of rows of one insert of a batch: the whole insert, unless a proxy refused its size.
@@ -32,7 +32,7 @@ pub enum DeliveryCommand {
     Encode(Batch),
     /// Insert a piece of the batch.
     Attempt { batch: BatchId, piece: Piece, attempt: Attempt },
-    /// Cancel the attempt of the batch, if one is in flight; the attempt is reported as ambiguous.
+    /// Cancel the attempt of the batch, if an attempt is in flight. It is reported as ambiguous.
     Abort(BatchId),
     /// Write the batch to the spool.
     Store(BatchId),
@@ -60,14 +60,9 @@ pub struct Report {
 pub enum Outcome {
     /// The insert committed. `took`: duration; `erased`: rows left out because their driver is
     /// erased.
-    Inserted {
-        took: Duration,
-        erased: u64,
-    },
+    Inserted { took: Duration, erased: u64 },
     /// No insert was sent: the drivers of all these rows are erased.
-    LeftOut {
-        rows: u64,
-    },
+    LeftOut { rows: u64 },
     /// The attempt failed.
     Failed {
         /// The kind of failure, which determines the retry.
@@ -80,8 +75,9 @@ pub enum Outcome {
     UnknownColumns,
     /// The batch's file is fsynced.
     Stored(File),
-    /// The spool refused the batch, or the row for quarantine.
+    /// The spool refused the batch, or the row for quarantine, for this reason.
     Refused(String),
+    /// The batch's file was read, or why not.
     Loaded(Loaded),
     /// The batch's file is removed, or the disk refused to remove it.
     Removed,
@@ -106,7 +102,7 @@ impl Outcome {
 /// The content of a spool file.
 #[derive(Debug)]
 pub enum Loaded {
-    /// The file was read. The number of rows of each of its inserts.
+    /// The file was read. The value is the number of rows of each of its inserts.
     Rows(Vec<usize>),
     /// The content differs from what was written; a checksum or a length is wrong.
     Damaged(String),
@@ -129,7 +125,7 @@ pub enum Schema {
     Ready,
 }
 
-/// The state of ClickHouse, from queries on a connection of their own.
+/// The state of ClickHouse, as the watcher (`src/app/schema.rs`) sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     pub schema: Schema,
@@ -165,7 +161,7 @@ pub struct WatcherRequest {
     /// every second.
     pub in_doubt: bool,
     /// An insert is slow: query the clock every second, which shows whether ClickHouse answers.
-    /// The other queries would be load on a server that may be slow because of its load.
+    /// The other queries would add load to a server that may be slow because of its load.
     pub insert_is_slow: bool,
     /// Incremented by each permanently refused insert: check now whether the tables still match.
     pub refusals: u64,
@@ -263,17 +259,15 @@ pub enum DeliveryNotice {
         failures: u32,
     },
     /// ClickHouse has not answered an insert for a while.
-    NoAnswer {
-        waited: Duration,
-    },
+    NoAnswer { waited: Duration },
     /// A batch goes to the spool.
     Spooling(StoreReason),
+    /// The spool refused a batch or a row, for this reason.
     SpoolRefuses(String),
+    /// The spool accepted a batch or a row after a refusal that was logged.
     SpoolAcceptsAgain,
     /// The disk has not answered for a while.
-    SpoolHangs {
-        waited: Duration,
-    },
+    SpoolHangs { waited: Duration },
     /// The spool has become empty.
     SpoolEmpty {
         /// Batches replayed since the spool was last empty.
@@ -304,10 +298,7 @@ pub enum DeliveryNotice {
     /// A file is missing: another program removed it.
     Gone(File),
     /// A file is left in the spool for now.
-    Deferred {
-        file: File,
-        why: String,
-    },
+    Deferred { file: File, why: String },
 }
 
 /// The name of a batch in log lines.
@@ -353,12 +344,14 @@ impl fmt::Display for DeliveryNotice {
             }
             Self::NoAnswer { waited } => write!(
                 f,
-                "no answer from ClickHouse to an insert for {waited:.0?}: the messages of its batch are acknowledged once they are inserted or spooled"
+                "no answer from ClickHouse to an insert for {waited:.0?}: the messages of its \
+                 batch are acknowledged once they are inserted or spooled"
             ),
             Self::Spooling(reason) => write!(f, "batches go to the spool: {reason}"),
             Self::SpoolRefuses(why) => write!(
                 f,
-                "the spool refuses batches: nothing is acknowledged until the spool or ClickHouse accepts rows again: {why}"
+                "the spool refuses batches: nothing is acknowledged until the spool or ClickHouse \
+                 accepts rows again: {why}"
             ),
             Self::SpoolAcceptsAgain => f.write_str("the spool accepts batches again"),
             Self::SpoolHangs { waited } => {
@@ -369,18 +362,21 @@ impl fmt::Display for DeliveryNotice {
             }
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
-                "ClickHouse, or a proxy in front of it, refuses an insert of {rows} rows as too large: milepost splits it, and batches \
-                 are at most {batch_bytes_max} bytes from now on; raise the size limit to 8 MiB or more: {why}"
+                "ClickHouse, or a proxy in front of it, refuses an insert of {rows} rows as too \
+                 large: milepost splits it, and batches are at most {batch_bytes_max} bytes from \
+                 now on; raise the size limit to 8 MiB or more: {why}"
             ),
             Self::RowTooLarge { why, is_kept } => {
                 let end = if *is_kept {
                     "it goes into quarantine"
                 } else {
-                    "it is dropped, because spool.dir is not set; raise the size limit, or set spool.dir, which keeps such rows"
+                    "it is dropped, because spool.dir is not set; raise the size limit, or set \
+                     spool.dir, which keeps such rows"
                 };
                 write!(
                     f,
-                    "ClickHouse, or a proxy in front of it, refuses a single row as too large: {end}: {why}"
+                    "ClickHouse, or a proxy in front of it, refuses a single row as too large: \
+                     {end}: {why}"
                 )
             }
             Self::Quarantined { file, why } => write!(
@@ -400,7 +396,7 @@ impl fmt::Display for DeliveryNotice {
     }
 }
 
-/// Counts since the process began, and current levels; in positions unless stated otherwise.
+/// Counters since the process began, and gauges; in positions unless stated otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeliveryTotals {
     /// Durable in ClickHouse, directly or through the spool.

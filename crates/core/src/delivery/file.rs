@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// Extension of a batch to replay.
+/// Extension of the file of a batch that waits for replay.
 pub const BATCH: &str = "batch";
 
 /// The name of a batch's file. Files are ordered by sequence number. If the directories of two
@@ -11,14 +11,17 @@ pub const BATCH: &str = "batch";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
     pub sequence: u64,
+    /// Number of positions in the batch.
     pub positions: u64,
     /// A random number of the process that wrote the file.
     pub tag: u32,
+    /// Size of the file, which is not part of its name.
     pub bytes: u64,
 }
 
 impl File {
-    /// Parses a name without extension, such as `00000000000000000042-4980-730194`.
+    /// Parses a name without extension, such as `00000000000000000042-4980-730194`; `None` if it is
+    /// not the name of a spool file. `bytes`: size of the file.
     #[must_use]
     pub fn from_stem(stem: &str, bytes: u64) -> Option<Self> {
         let mut parts = stem.split('-');

@@ -1,8 +1,9 @@
 //! Delivers closed batches: to ClickHouse, or to the spool until ClickHouse takes them.
 //!
-//! Input: batches. Output: "this batch is durable". [`policy`] decides the next step of each batch;
-//! [`prepare`](mod@prepare) decides which of its rows an attempt sends. `src/executor.rs` executes
-//! both against a [`sink`] and the spool's directory, and reports the outcomes.
+//! Input: batches. Output: the ids of batches that have become durable. [`policy`] decides the next
+//! step of each batch; [`prepare`](mod@prepare) decides which of its rows an attempt sends.
+//! `src/executor.rs` carries out the steps: it inserts into a [`sink`], writes to the spool's
+//! directory, and reports the outcomes.
 //!
 //! Guarantee: a batch is reported as durable only when every row of it is committed, or fsynced
 //! into the spool. Until then the batch is retried indefinitely. Two kinds of rows are left out.

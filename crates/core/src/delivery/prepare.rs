@@ -24,9 +24,9 @@ pub enum Prepared {
     Report(Outcome),
 }
 
-/// Prepares an attempt: leaves out the rows of drivers that are erased now. `rows` is the piece of
-/// the batch to insert; `None` if the insert cannot be split, because it has the columns of another
-/// version.
+/// Prepares an attempt: leaves out the rows of erased drivers. `rows` is the piece of the batch to
+/// insert; `None` if the insert cannot be split, because it has the columns of another version.
+/// `snapshot`: the list of erased drivers.
 #[must_use]
 pub fn prepare(
     rows: Option<Insert>,
@@ -55,8 +55,8 @@ pub fn prepare(
 /// `None` means that the row goes to quarantine.
 #[must_use]
 pub fn outcome_instead_of_quarantine(row: &Insert, erased: &Erased) -> Option<Outcome> {
-    let (others, _) = row.without(|id| erased.contains_bytes(id))?;
-    (others.rows == 0).then_some(Outcome::LeftOut { rows: 1 })
+    let (remaining, _) = row.without(|id| erased.contains_bytes(id))?;
+    (remaining.rows == 0).then_some(Outcome::LeftOut { rows: 1 })
 }
 
 #[cfg(test)]

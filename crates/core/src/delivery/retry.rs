@@ -32,15 +32,16 @@ pub struct Attempts {
     /// Consecutive failures since the last commit.
     pub failures: u32,
     /// Failed attempts that may have committed.
-    ambiguous_ends: u32,
+    ambiguous_failures: u32,
 }
 
 impl Attempts {
-    /// Starts without attempts. A batch of an earlier process gets a new identity, and so new
-    /// tokens, because the earlier process's last attempt may have committed.
+    /// Creates the record of a batch that has not been attempted. A batch of an earlier process
+    /// gets a new identity, and so new tokens, because the earlier process's last attempt may have
+    /// committed.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
-        Self { identity, failures: 0, ambiguous_ends: 0 }
+        Self { identity, failures: 0, ambiguous_failures: 0 }
     }
 
     /// Returns the next attempt. After a definite failure the token stays the same, so the server
@@ -50,9 +51,9 @@ impl Attempts {
     pub fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
         let Identity { incarnation, number } = self.identity;
         let Piece { insert, rows } = piece;
-        let ends = self.ambiguous_ends;
+        let ambiguous = self.ambiguous_failures;
         let token =
-            format!("{incarnation:016x}-{number}-{insert}-{}-{}-{ends}", rows.start, rows.end);
+            format!("{incarnation:016x}-{number}-{insert}-{}-{}-{ambiguous}", rows.start, rows.end);
         Attempt { token, timeout }
     }
 
@@ -62,7 +63,7 @@ impl Attempts {
         match kind {
             FailureKind::Transient | FailureKind::Permanent | FailureKind::TooLarge => {}
             FailureKind::Ambiguous | FailureKind::TimedOut => {
-                self.ambiguous_ends = self.ambiguous_ends.saturating_add(1);
+                self.ambiguous_failures = self.ambiguous_failures.saturating_add(1);
             }
         }
     }
@@ -98,14 +99,14 @@ mod tests {
             token(&attempts, 0..10),
             "different rows must have different tokens"
         );
-        let again = Attempts::new(Identity { incarnation: 8, number: 1 });
-        assert_ne!(token(&again, 0..10), first, "another process must use different tokens");
-        let other = Attempts::new(Identity { incarnation: 7, number: 2 });
-        assert_ne!(token(&other, 0..10), first, "another batch must have different tokens");
+        let next_process = Attempts::new(Identity { incarnation: 8, number: 1 });
+        assert_ne!(token(&next_process, 0..10), first, "another process must use different tokens");
+        let next_batch = Attempts::new(Identity { incarnation: 7, number: 2 });
+        assert_ne!(token(&next_batch, 0..10), first, "another batch must have different tokens");
     }
 
     #[test]
-    fn delays_double_up_to_a_bound() {
+    fn retry_delays_double_up_to_a_bound() {
         let mut jitter = fastrand::Rng::with_seed(1);
         for (failures, longest) in [(1, 100), (2, 200), (5, 1_600), (40, 5_000)] {
             let longest = Duration::from_millis(longest);

@@ -1,5 +1,5 @@
-//! The destination of inserts, and the ways in which an insert can fail. ClickHouse is behind a
-//! trait, so that tests can script it.
+//! The destination of inserts, and the kinds of failure. ClickHouse is behind a trait, so that
+//! tests can put a scripted server in its place.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crate::screened::Screened;
 
+/// The destination of inserts.
 pub trait Sink: Send + Sync + 'static {
-    /// Makes one attempt. `Ok` only if the server confirmed that the rows are durable.
+    /// Makes one attempt. Returns `Ok` only if the server confirmed that the rows are durable.
     fn insert(
         &self,
         insert: &Screened,
@@ -44,6 +45,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
+    /// Returns the label of the metric.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,6 +57,7 @@ impl FailureKind {
     }
 }
 
+/// Why an attempt failed.
 #[derive(Debug, thiserror::Error)]
 #[error("insert failed ({})", kind.name())]
 pub struct SinkError {

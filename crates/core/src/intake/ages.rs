@@ -2,7 +2,8 @@
 
 use milepost_decode::Decoded;
 
-/// Upper bounds of the buckets, in milliseconds. Most fixes are young, so a linear search is fast.
+/// Inclusive upper bounds of the buckets, in milliseconds. Most fixes are young, so a linear search
+/// is fast.
 pub(super) const BOUNDS_MS: [i64; 14] = [
     250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000,
     21_600_000, 86_400_000,
@@ -38,10 +39,12 @@ impl Ages {
         BOUNDS_MS.into_iter().zip(sums)
     }
 
+    /// Returns the number of messages.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
+    /// Returns the sum of all ages, in milliseconds.
     pub fn sum_ms(&self) -> u64 {
         self.sum_ms
     }
@@ -71,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn message_age_is_that_of_its_newest_dated_fix() {
+    fn message_counts_by_the_age_of_its_newest_fix() {
         let mut ages = Ages::default();
         ages.observe(&decoded(&[Some(90_000), Some(700), Some(60_000)]));
         ages.observe(&decoded(&[Some(250)]));

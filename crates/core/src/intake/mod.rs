@@ -7,8 +7,8 @@
 //!
 //! - Rows leave in the order of arrival. Every row that was taken leaves, even if its connection
 //!   ends first.
-//! - A message is complete only when the batch that holds its last row is durable, and every batch
-//!   before that one. A message without rows is complete together with the open batch, or with the
+//! - A message is complete only when the batch that holds its last row is durable, and every
+//!   earlier batch. A message without rows is complete together with the open batch, or with the
 //!   last closed batch if the open batch is empty.
 //! - Closed batches take at most `buffer_bytes_max`, plus one batch, plus one message. A message
 //!   takes at most 33 times its bytes.
@@ -71,6 +71,7 @@ pub struct IntakeConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     pub session: SessionIndex,
+    /// The arrival number.
     pub below: u64,
 }
 
@@ -84,14 +85,14 @@ pub enum CloseWhen {
     NotEmpty,
 }
 
-/// Counts since the intake began, and levels now, in positions unless stated otherwise.
+/// Counters since the intake began, and gauges; in positions unless stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntakeTotals {
-    /// Points, valid or not, and one for each message that was rejected as a whole.
+    /// Points, valid or not. A message that was rejected as a whole counts as one point.
     pub received: u64,
     /// Points and messages rejected, by [`Reason`].
     pub rejected: [u64; Reason::ALL.len()],
-    /// Valid messages, or parts of one, without a fix, by [`Ignored`].
+    /// Valid messages, or parts of a message, without a fix, by [`Ignored`].
     pub ignored: [u64; Ignored::ALL.len()],
     /// Points of QoS 0 messages that were dropped because the buffer was full, the clock was not
     /// trusted, or the process was leaving.
@@ -108,11 +109,11 @@ pub struct IntakeTotals {
     pub in_flight: u64,
 }
 
-/// A closed batch that is not durable, or that waits for an earlier one.
+/// A closed batch that is not durable, or that waits for an earlier batch.
 #[derive(Debug)]
 struct Closed {
     batch: u64,
-    /// Messages that are complete once this batch and those before it are durable.
+    /// Messages that are complete once this batch and all earlier batches are durable.
     completes: Vec<Completion>,
     is_durable: bool,
 }
@@ -121,13 +122,14 @@ impl Closed {
     /// Adds a completion. Keeps only the latest per session, so that messages without rows cannot
     /// pile up while this batch waits.
     fn complete(&mut self, completion: Completion) {
-        match self.completes.iter_mut().find(|known| known.session == completion.session) {
-            Some(known) => known.below = completion.below,
+        match self.completes.iter_mut().find(|earlier| earlier.session == completion.session) {
+            Some(earlier) => earlier.below = completion.below,
             None => self.completes.push(completion),
         }
     }
 }
 
+/// The intake; see the module's documentation.
 #[derive(Debug)]
 pub struct Intake {
     settings: IntakeConfig,
@@ -144,8 +146,8 @@ pub struct Intake {
     /// `Consumer::move_batches` sets this number, and [`next_batch`](Self::next_batch) decrements
     /// it.
     demand: usize,
-    /// For each session, the arrival number below which its messages are in the open batch or in
-    /// earlier batches; 0 if no message arrived since the last batch closed.
+    /// For each session, the arrival number below which all messages are in the open batch or in
+    /// earlier batches. 0 if no message has arrived since the last batch closed.
     arrived_below: Vec<u64>,
     /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,
@@ -176,8 +178,8 @@ impl Intake {
         }
     }
 
-    /// Sets how many batches delivery accepts now. While it accepts any, a batch closes as soon as
-    /// it is due.
+    /// Sets how many batches delivery accepts now. While this number is above zero, a batch closes
+    /// as soon as it is due.
     pub fn set_demand(&mut self, batches: usize) {
         self.demand = batches;
     }
@@ -190,8 +192,8 @@ impl Intake {
         }
     }
 
-    /// Decodes a message and adds its rows to the open batch. `arrival`: its session and arrival
-    /// number; `None` at QoS 0.
+    /// Decodes a message and adds its rows to the open batch. `arrival`: the message's session and
+    /// arrival number; `None` at QoS 0.
     pub fn push(&mut self, message: Message<'_>, arrival: Option<(SessionIndex, u64)>, now: Now) {
         self.decode(message, now.wall);
         let now = now.instant;
@@ -204,18 +206,18 @@ impl Intake {
         // out, so that `self` can be borrowed mutably inside the loop. The vector is put back
         // afterwards, to reuse its allocation.
         let mut positions = std::mem::take(&mut self.decoded.positions);
-        let mut moving = positions.drain(..);
-        while let Some(next) = moving.as_slice().first() {
+        let mut pending = positions.drain(..);
+        while let Some(next) = pending.as_slice().first() {
             if !self.batcher.fits_position(next) || (self.has_demand() && self.batcher.is_due(now))
             {
                 self.close();
             }
-            moving
+            pending
                 .next()
                 .into_iter()
                 .for_each(|position| self.batcher.push_position(position, at_least_once, now));
         }
-        drop(moving);
+        drop(pending);
         self.decoded.positions = positions;
         for reject in std::mem::take(&mut self.decoded.rejects) {
             self.totals.rejected[reject.reason as usize] += 1;
@@ -239,13 +241,12 @@ impl Intake {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
         let Decoded { positions, rejects, omissions, .. } = &self.decoded;
-        let is_by_clock =
-            |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
+        let is_refused = |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
         let is_fresh =
             |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
         AgeCheck {
             has_fresh: omissions.undated == 0 && positions.iter().any(is_fresh),
-            has_refused: rejects.iter().any(is_by_clock),
+            has_refused: rejects.iter().any(is_refused),
             has_undated: omissions.undated > 0,
         }
     }
@@ -278,7 +279,7 @@ impl Intake {
         }
     }
 
-    /// Remembers which batch completes the messages of this session below this arrival number.
+    /// Records which batch completes the messages of this session below this arrival number.
     fn record_arrival(&mut self, session: SessionIndex, below: u64) {
         if self.batcher.open().is_empty() {
             // The message left no row in the open batch, so it is complete with the last closed
@@ -296,16 +297,18 @@ impl Intake {
         self.arrived_below[session] = below;
     }
 
+    /// Returns whether delivery accepts more batches than the backlog has.
     fn has_demand(&self) -> bool {
         self.backlog.len() < self.demand
     }
 
-    /// Closes the open batch and queues it. It completes every message that is in it or before it.
+    /// Closes the open batch and queues it. The batch completes every message whose arrival was
+    /// [recorded](Self::record_arrival).
     fn close(&mut self) {
         let mut batch = self.batcher.close();
         batch.erased = std::mem::replace(&mut self.erased_at_open, Arc::clone(&self.erased));
-        let taken = self.arrived_below.iter_mut().map(std::mem::take).enumerate();
-        let completes = taken
+        let arrived_below = self.arrived_below.iter_mut().map(std::mem::take).enumerate();
+        let completes = arrived_below
             .filter(|(_, below)| *below > 0)
             .map(|(session, below)| Completion { session, below });
         let completes = completes.collect();
@@ -314,7 +317,8 @@ impl Intake {
         self.backlog.push_back(batch);
     }
 
-    /// Returns the oldest batch of the backlog, or the open batch if it may close.
+    /// Returns the oldest batch of the backlog, or the open batch if it may close. `None` if there
+    /// is no such batch.
     pub fn next_batch(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
         let may_close = match when {
             CloseWhen::Due => self.batcher.is_due(now),
@@ -329,7 +333,7 @@ impl Intake {
         Some(batch)
     }
 
-    /// Returns whether delivery accepts a batch, and one is closed or due.
+    /// Returns whether delivery accepts a batch, and a batch is closed or due.
     pub fn is_due(&self, now: Instant) -> bool {
         self.demand > 0 && (!self.backlog.is_empty() || self.batcher.is_due(now))
     }
@@ -352,6 +356,7 @@ impl Intake {
         }
     }
 
+    /// Returns the next completion for a session.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
@@ -377,11 +382,13 @@ impl Intake {
         self.batcher.open()
     }
 
+    /// Returns when the open batch becomes due by age; `None` while it is empty.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.batcher.deadline()
     }
 
+    /// Returns whether no row waits in the open batch or in the backlog.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.backlog.is_empty() && self.batcher.open().is_empty()
@@ -429,28 +436,31 @@ mod tests {
         Intake::new(IntakeConfig { batch, buffer_bytes_max: 1 << 20 }, decoder)
     }
 
+    /// Takes a message at QoS 0.
     fn take(intake: &mut Intake, topic: &str, payload: &str, instant: Instant) {
         let now = Now { instant, wall: Timestamp::from_unix_ms(1_760_000_000_000) };
         intake.push(Message::new(topic.as_bytes(), payload.as_bytes()), None, now);
     }
 
     #[test]
-    fn due_batch_closes_before_the_next_row_while_delivery_accepts() {
-        let (good, bad) = (r#"{"lat":1,"lng":2}"#, "broken");
+    fn due_batch_closes_before_the_next_row_while_delivery_accepts_it() {
+        let (fix, invalid) = (r#"{"lat":1,"lng":2}"#, "broken");
         let began = Instant::now();
-        for late in [good, bad] {
-            for (first, ages) in [(good, 1), (bad, 1), (good, 2), (bad, 2), (good, 0), (bad, 0)] {
-                let instant = began + ages * AGE_MAX;
+        for second in [fix, invalid] {
+            for (first, ages_later) in
+                [(fix, 1), (invalid, 1), (fix, 2), (invalid, 2), (fix, 0), (invalid, 0)]
+            {
+                let instant = began + ages_later * AGE_MAX;
                 for demand in 0..2 {
                     let mut intake = intake();
                     intake.set_demand(demand);
                     take(&mut intake, "drivers/a/gps", first, began);
-                    take(&mut intake, "drivers/b/gps", late, instant);
+                    take(&mut intake, "drivers/b/gps", second, instant);
                     let is_closed = demand > 0 && instant > began;
                     assert_eq!(
                         intake.open().rows(),
                         if is_closed { 1 } else { 2 },
-                        "{first}, {late}, {demand}"
+                        "{first}, then {second}, demand {demand}"
                     );
                     assert_eq!(
                         intake.next_batch(CloseWhen::NotEmpty, instant).map(|batch| batch.rows()),
@@ -497,10 +507,10 @@ mod tests {
     fn message_takes_at_most_33_times_its_bytes() {
         let sources = [source("drivers/+/gps", Format::Milepost, Keep::All)];
         let names = (b'!'..=b'~').filter(|name| !matches!(name, b'"' | b'\\'));
-        let kept: String =
+        let attributes: String =
             names.take(64).map(|name| format!(r#","{}":1"#, char::from(name))).collect();
         for point in [
-            format!(r#"{{"lat":1,"lng":2{kept}}}"#),
+            format!(r#"{{"lat":1,"lng":2{attributes}}}"#),
             r#"{"lat":1,"lng":2}"#.to_owned(),
             "{}".to_owned(),
         ] {
@@ -512,7 +522,11 @@ mod tests {
                 Intake::new(IntakeConfig { batch, buffer_bytes_max: 1 << 20 }, decoder);
             take(&mut intake, "drivers/a/gps", &payload, Instant::now());
             let bytes = intake.backlog_bytes + intake.open().bytes;
-            assert!(bytes <= 33 * payload.len(), "{bytes} of {}: {}", payload.len(), &point[..2]);
+            assert!(
+                bytes <= 33 * payload.len(),
+                "{bytes} bytes for a payload of {} bytes, points {point}",
+                payload.len()
+            );
         }
     }
 

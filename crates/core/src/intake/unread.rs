@@ -1,9 +1,9 @@
 //! Finds the fields that no mapping reads: counts them by name, and logs the first unread fields of
 //! each source.
 //!
-//! Listing the unread fields of a message takes a second decode, so only these messages of each
-//! source are listed: the first one, then one in [`SAMPLED`], and the first one with an undated
-//! fix. At most [`NAMES_MAX`] names are counted per source. Further names count as `other`.
+//! Listing the unread fields of a message takes a second decode. So only a sample of each source is
+//! listed: its first message, then one message in [`SAMPLED`], and its first message with an
+//! undated fix. At most [`NAMES_MAX`] names are counted per source. Further names count as `other`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,9 @@ const SAMPLED: u64 = 1_000;
 const NAMES_MAX: usize = 20;
 /// Maximum number of names in a log line.
 const LOGGED_MAX: usize = 8;
+/// Maximum length of a name in a log line and a label; longer names are cut.
 const NAME_CHARS_MAX: usize = 60;
+/// The name under which further names are counted.
 const OTHER: &str = "other";
 
 /// The number of sampled messages of a source that have a certain unread field.
@@ -31,6 +33,7 @@ pub struct UnreadField {
 /// The first unread fields of a source, or its first fix without a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadNotice {
+    /// Topic filter of the source.
     pub source: Arc<str>,
     /// `true` for the first fix without a time.
     pub is_undated: bool,
@@ -42,6 +45,7 @@ pub struct UnreadNotice {
 struct SourceFields {
     /// Topic filter of the source.
     topic: Arc<str>,
+    /// Number of messages so far.
     messages: u64,
     /// Unread fields that have a counter of their own.
     names: Vec<Arc<str>>,
@@ -57,6 +61,7 @@ pub(super) struct UnreadFields {
     /// The counts of all fields, shared with the metrics. Each source starts with the field
     /// `other`.
     counts: Arc<Vec<UnreadField>>,
+    /// The message that is being listed; kept to reuse its memory.
     scratch: Decoded,
     pub(super) notices: Vec<UnreadNotice>,
 }
@@ -71,14 +76,14 @@ impl UnreadFields {
             is_undated_logged: false,
         };
         let sources: Vec<SourceFields> = decoder.topics().map(source).collect();
-        let other = |source: &SourceFields| UnreadField {
+        let other_field = |source: &SourceFields| UnreadField {
             source: Arc::clone(&source.topic),
             field: OTHER.into(),
             messages: 0,
         };
         Self {
             decoder: decoder.clone().listing_unread(),
-            counts: Arc::new(sources.iter().map(other).collect()),
+            counts: Arc::new(sources.iter().map(other_field).collect()),
             sources,
             scratch: Decoded::default(),
             notices: Vec::new(),
@@ -89,8 +94,8 @@ impl UnreadFields {
         Arc::clone(&self.counts)
     }
 
-    /// Counts a decoded message. Lists its unread fields if it belongs to the sample, or if it is
-    /// the first one of its source with an undated fix.
+    /// Counts a decoded message. Lists its unread fields if the message belongs to the sample, or
+    /// if it is the first message of its source with an undated fix.
     #[inline]
     pub(super) fn record(
         &mut self,
@@ -110,6 +115,8 @@ impl UnreadFields {
         }
     }
 
+    /// Lists and counts the unread fields of a message. Logs the first unread fields, and the first
+    /// undated fix, of its source.
     #[cold]
     fn sample(&mut self, message: Message<'_>, received_at: Timestamp, is_undated: bool) {
         self.scratch.clear();
@@ -118,28 +125,27 @@ impl UnreadFields {
         else {
             return;
         };
-        let mut found = Vec::new();
+        let mut names = Vec::new();
         for name in &self.scratch.unread {
             // A device chose the name: escape it before it reaches a log line and a label.
-            let shown: String =
+            let escaped: String =
                 name.chars().take(NAME_CHARS_MAX).flat_map(char::escape_debug).collect();
-            let known = source.names.iter().find(|known| ***known == *shown);
-            let name = match known {
-                Some(known) => Arc::clone(known),
+            let name = match source.names.iter().find(|counted| ***counted == *escaped) {
+                Some(counted) => Arc::clone(counted),
                 None if source.names.len() < NAMES_MAX => {
-                    let name: Arc<str> = shown.into();
+                    let name: Arc<str> = escaped.into();
                     source.names.push(Arc::clone(&name));
                     name
                 }
                 None => OTHER.into(),
             };
             // Several names can count as `other`, but a message counts only once per name.
-            if !found.contains(&name) {
-                found.push(name);
+            if !names.contains(&name) {
+                names.push(name);
             }
         }
         let counts = Arc::make_mut(&mut self.counts);
-        for name in &found {
+        for name in &names {
             let is_same_field =
                 |count: &&mut UnreadField| count.source == source.topic && count.field == *name;
             match counts.iter_mut().find(is_same_field) {
@@ -152,11 +158,11 @@ impl UnreadFields {
             }
         }
         let logs_undated = is_undated && !source.is_undated_logged;
-        if logs_undated || !found.is_empty() && !source.are_names_logged {
-            source.are_names_logged |= !found.is_empty();
+        if logs_undated || !names.is_empty() && !source.are_names_logged {
+            source.are_names_logged |= !names.is_empty();
             source.is_undated_logged |= is_undated;
             let source = Arc::clone(&source.topic);
-            self.notices.push(UnreadNotice { source, is_undated: logs_undated, names: found });
+            self.notices.push(UnreadNotice { source, is_undated: logs_undated, names });
         }
     }
 }
@@ -212,13 +218,15 @@ mod tests {
         UnreadFields::new(&Decoder::new(&sources, Limits::default()))
     }
 
+    /// Returns each field of the source `drivers/+/gps` with its number of messages.
     fn counts(unread: &UnreadFields) -> Vec<(String, u64)> {
-        let ours = unread.counts.iter().filter(|count| &*count.source == "drivers/+/gps");
-        ours.map(|count| (count.field.to_string(), count.messages)).collect()
+        let of_source = unread.counts.iter().filter(|count| &*count.source == "drivers/+/gps");
+        of_source.map(|count| (count.field.to_string(), count.messages)).collect()
     }
 
-    fn fix(more: &str) -> String {
-        format!(r#"{{"lat":1,"lng":2,"ts":{NOW_MS}{more}}}"#)
+    /// Returns a fix with a time and these further fields.
+    fn fix(fields: &str) -> String {
+        format!(r#"{{"lat":1,"lng":2,"ts":{NOW_MS}{fields}}}"#)
     }
 
     #[test]
@@ -240,9 +248,9 @@ mod tests {
         let mut unread = unread();
         let point = fix(r#","battery":70"#);
         record(&mut unread, &format!("[{point},{point}]"));
-        let many: String = (0..30).map(|n| format!(r#","n{n}":1"#)).collect();
+        let thirty_fields: String = (0..30).map(|number| format!(r#","n{number}":1"#)).collect();
         for _ in 0..1_000 {
-            record(&mut unread, &fix(&many));
+            record(&mut unread, &fix(&thirty_fields));
         }
         let counts = counts(&unread);
         assert_eq!(counts[0], ("other".to_owned(), 1), "{counts:?}");
@@ -250,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn first_undated_fix_is_reported_outside_the_sample_too() {
+    fn first_undated_fix_is_reported_even_outside_the_sample() {
         let mut unread = unread();
         record(&mut unread, &fix(""));
         assert!(unread.notices.is_empty(), "{:?}", unread.notices);
@@ -265,12 +273,13 @@ mod tests {
     #[test]
     fn unread_names_are_bounded_and_escaped() {
         let mut unread = unread();
-        for n in 0..50_000 {
-            record(&mut unread, &fix(&format!(r#","n{n}":1"#)));
+        for number in 0..50_000 {
+            record(&mut unread, &fix(&format!(r#","n{number}":1"#)));
         }
         let counts = counts(&unread);
         // Of the 50 sampled messages, the first 20 have a name with a counter of its own.
-        assert_eq!((counts.len(), counts[0].1), (NAMES_MAX + 1, 30), "{counts:?}");
+        assert_eq!(counts.len(), NAMES_MAX + 1, "{counts:?}");
+        assert_eq!(counts[0], ("other".to_owned(), 30), "{counts:?}");
         let mut unread = self::unread();
         record(&mut unread, &fix(&format!(r#","a\n{}":1"#, "x".repeat(100))));
         let line = unread.notices.remove(0).to_string();

@@ -1,9 +1,9 @@
 //! The decision of one member at SIGTERM: leave the group, or keep the session for the next
 //! process.
 //!
-//! A member leaves if a member with a lower name stays: one that is subscribed to the same topics
-//! in the same group and is not leaving. All names have one order, so two members that stop at the
-//! same time cannot both rely on each other.
+//! A member leaves if a member with a lower name stays: that member is subscribed to the same
+//! topics in the same group and is not leaving. All names have one order, so two members that stop
+//! at the same time cannot both rely on each other.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use super::member::MemberStatus;
 /// Maximum number of peers that a log line names.
 const NAMED_MAX: usize = 8;
 
-/// The fate of this member's sessions.
+/// What happens to this member's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Unsubscribe: this peer stays.
+    /// Unsubscribe: the peer with this name, at this address, stays.
     Leave { to: String, address: String },
     /// Keep the sessions: no member with a lower name is known to stay.
     Keep {
@@ -62,7 +62,8 @@ pub enum FollowUp {
 #[derive(Debug)]
 pub struct Inquiry {
     ours: MemberStatus,
-    /// Name and address of the peer that takes over our share; `None` until one is known to stay.
+    /// Name and address of the peer that takes over our share; `None` until a peer with a lower
+    /// name has answered that it stays.
     successor: Option<(String, String)>,
     /// For each address, why the peer does not take our share, according to its last answer.
     refusals: BTreeMap<String, (String, FollowUp)>,
@@ -75,18 +76,19 @@ impl Inquiry {
         Self { ours, successor: None, refusals: BTreeMap::new() }
     }
 
-    /// Processes the answer of `address`, or the cause of a missing one.
+    /// Processes the answer of `address`, or the cause of a missing answer. Returns whether to ask
+    /// this peer again.
     pub fn handle_answer(
         &mut self,
         address: &str,
         answer: Result<MemberStatus, String>,
     ) -> FollowUp {
-        let (why, next) = match answer {
+        let (why, follow_up) = match answer {
             Err(why) => (format!("{address}: {why}"), FollowUp::AskAgain),
             Ok(theirs) => {
                 let ours = &self.ours;
-                let (reason, next) = match order(&theirs.name, &ours.name) {
-                    // The answer of this process, possibly at another of its addresses.
+                let (reason, follow_up) = match order(&theirs.name, &ours.name) {
+                    // This process itself has answered, possibly at another of its addresses.
                     Ordering::Equal => {
                         self.refusals.remove(address);
                         return FollowUp::Settled;
@@ -107,11 +109,11 @@ impl Inquiry {
                         return FollowUp::Stop;
                     }
                 };
-                (format!("{} at {address} {reason}", theirs.name), next)
+                (format!("{} at {address} {reason}", theirs.name), follow_up)
             }
         };
-        self.refusals.insert(address.to_owned(), (why, next));
-        next
+        self.refusals.insert(address.to_owned(), (why, follow_up));
+        follow_up
     }
 
     /// Returns the decision from the answers so far. A peer that has not answered counts as absent.
@@ -120,7 +122,7 @@ impl Inquiry {
         if let Some((to, address)) = self.successor {
             return Decision::Leave { to, address };
         }
-        let certain = self.refusals.values().all(|(_, next)| *next == FollowUp::Settled);
+        let certain = self.refusals.values().all(|(_, follow_up)| *follow_up == FollowUp::Settled);
         let reasons = self.refusals.into_values().map(|(why, _)| why).collect();
         Decision::Keep { reasons, certain }
     }
@@ -150,12 +152,12 @@ impl<'a> Iterator for Parts<'a> {
     fn next(&mut self) -> Option<Part<'a>> {
         let run = self.0.iter().take_while(|byte| byte.is_ascii_digit()).count();
         if run == 0 {
-            let (first, rest) = self.0.split_first()?;
-            self.0 = rest;
-            return Some(Part::Byte(*first));
+            let (byte, remaining) = self.0.split_first()?;
+            self.0 = remaining;
+            return Some(Part::Byte(*byte));
         }
-        let (number, rest) = self.0.split_at(run);
-        self.0 = rest;
+        let (number, remaining) = self.0.split_at(run);
+        self.0 = remaining;
         let zeros = number.iter().take_while(|digit| **digit == b'0').count();
         let value = &number[zeros..];
         Some(Part::Number { digits: value.len(), value })
@@ -194,17 +196,17 @@ mod tests {
         let ours = status_of("milepost-2");
         let decide = |theirs: MemberStatus| {
             let mut inquiry = Inquiry::new(ours.clone());
-            let next = inquiry.handle_answer("10.0.0.1:9464", Ok(theirs));
+            let follow_up = inquiry.handle_answer("10.0.0.1:9464", Ok(theirs));
             let decision = inquiry.decision();
-            assert_eq!(next == FollowUp::Stop, matches!(decision, Decision::Leave { .. }));
+            assert_eq!(follow_up == FollowUp::Stop, matches!(decision, Decision::Leave { .. }));
             decision.to_string()
         };
         assert_eq!(
             decide(status_of("milepost-1")),
             "unsubscribing: milepost-1 at 10.0.0.1:9464 stays, and takes our share"
         );
-        let kept = "keeping the session: no member with a lower name is known to stay";
-        assert_eq!(decide(status_of("milepost-2")), kept, "our own answer");
+        let keeps_session = "keeping the session: no member with a lower name is known to stay";
+        assert_eq!(decide(status_of("milepost-2")), keeps_session, "our own answer");
         let decide_with = |change: fn(&mut MemberStatus)| {
             let mut theirs = status_of("milepost-1");
             change(&mut theirs);
@@ -229,7 +231,7 @@ mod tests {
                 "milepost-1 at 10.0.0.1:9464 is leaving too",
             ),
         ] {
-            assert_eq!(decision, format!("{kept} ({reason})"));
+            assert_eq!(decision, format!("{keeps_session} ({reason})"));
         }
     }
 
@@ -259,8 +261,8 @@ mod tests {
     #[test]
     fn log_line_of_a_decision_is_bounded() {
         let mut inquiry = Inquiry::new(status_of("milepost-2"));
-        for n in 0..1_000 {
-            inquiry.handle_answer(&format!("10.0.0.{n}:1"), Err("no answer".to_owned()));
+        for peer in 0..1_000 {
+            inquiry.handle_answer(&format!("10.0.0.{peer}:1"), Err("no answer".to_owned()));
         }
         let line = inquiry.decision().to_string();
         assert!(line.ends_with("; and 992 more)") && line.len() < 500, "{line}");

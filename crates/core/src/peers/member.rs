@@ -34,8 +34,8 @@ impl MemberStatus {
     pub fn to_json(&self) -> String {
         let Self { name, group, topics, subscribed, leaving, erased, spool_files } = self;
         json!({
-            "name": name, "group": group, "topics": topics, "subscribed": subscribed, "leaving": leaving,
-            "erased": erased, "spool_files": spool_files,
+            "name": name, "group": group, "topics": topics, "subscribed": subscribed,
+            "leaving": leaving, "erased": erased, "spool_files": spool_files,
         })
         .to_string()
     }
@@ -105,13 +105,13 @@ impl Member {
         self.leaving.store(true, Ordering::SeqCst);
     }
 
-    /// Registers the list that rows are checked against until ClickHouse's list is known.
+    /// Registers the list that rows are checked against until ClickHouse's list has been read.
     pub fn set_initial_erased(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.push(Arc::downgrade(erased));
     }
 
-    /// Registers the list that rows are checked against from now on.
+    /// Registers the list that new rows are checked against from now on.
     pub fn set_erased(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(erased);

@@ -1,9 +1,9 @@
 //! Decides which peers to ask, and how many at a time.
 //!
-//! One answer is enough for a leaving member: that of a member with a lower name that stays. So it
-//! asks two peers first, and asks more only while no answer decides. When a group of n members is
-//! restarted one by one, the members send about n log n requests in total. If each asked all peers
-//! at once, they would send n².
+//! One answer is enough for a leaving member: the answer of a member with a lower name that stays.
+//! So the leaving member asks two peers first, and asks more peers only while no answer decides.
+//! When a group of n members is restarted one by one, the members send about n log n requests in
+//! total. If each member asked all peers at once, the members would send n² requests.
 //!
 //! Guarantee: the order is random, so the members do not all ask the same peers first. A peer that
 //! hangs delays the other requests at most until the next [`widen`](Waves::widen).
@@ -38,8 +38,8 @@ impl<T> Waves<T> {
 
     /// Adds a peer at a random position in the order.
     pub fn add(&mut self, peer: T) {
-        let place = self.rng.usize(..=self.waiting.len());
-        self.waiting.insert(place, peer);
+        let index = self.rng.usize(..=self.waiting.len());
+        self.waiting.insert(index, peer);
     }
 
     /// Returns the next peer to ask now. `None` if the allowed number of peers is being asked, or

@@ -38,7 +38,7 @@ impl Default for Acks {
 }
 
 impl Acks {
-    /// Registers a packet id; `false` if it is already in flight on this connection.
+    /// Registers a packet id. Returns `false` if it is already in flight on this connection.
     pub fn register(&mut self, packet_id: u16) -> bool {
         !self.ids.put(packet_id.into())
     }
@@ -76,8 +76,8 @@ impl Acks {
     }
 
     /// Forgets all messages of the connection that ended. The broker redelivers them on the next
-    /// one (MQTT-4.4.0-1), or reuses their ids in a new session; so no PUBACK of this connection
-    /// may be sent on the next.
+    /// connection (MQTT-4.4.0-1), or reuses their packet ids in a new session. So no PUBACK for
+    /// them may be sent on the next connection.
     pub fn new_epoch(&mut self) {
         // Arrival numbers continue: a completion for one of these messages stays below `front`.
         self.front += self.unacked.len() as u64;

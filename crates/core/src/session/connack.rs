@@ -1,7 +1,7 @@
 //! The terms that a broker grants in CONNACK.
 
-/// The terms of one connection. An option is `None` if the CONNACK lacks its property; the default
-/// is a CONNACK without properties.
+/// The terms of one connection. An option is `None` if the CONNACK lacks its property. The default
+/// value is a CONNACK without properties.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnAck {
     /// The broker resumes the session: it still has our subscriptions and unacknowledged messages.

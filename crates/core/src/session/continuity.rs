@@ -15,6 +15,7 @@ pub(super) struct Ended {
     pub(super) deferred: usize,
     /// The in-flight window was full, so more messages may have waited in the broker's queue.
     pub(super) window_full: bool,
+    /// When the connection ended.
     pub(super) at: Instant,
 }
 
@@ -29,6 +30,7 @@ pub(super) struct Terms {
     pub(super) session_expiry: Duration,
 }
 
+/// The history of a session over its connections.
 #[derive(Debug, Default)]
 pub(super) struct Continuity {
     /// At least one connection to this session was accepted.
@@ -43,8 +45,8 @@ pub(super) struct Continuity {
     last: Option<Ended>,
     /// A connection attempt has failed after `last`, so the broker or its node was down.
     attempt_failed: bool,
-    /// Messages that were unacknowledged when the last connection ended, and were not redelivered
-    /// yet.
+    /// Messages that were unacknowledged when a connection ended, and that the broker has not
+    /// redelivered yet.
     owed: usize,
     /// Receive Maximum in the last CONNACK; `None` if it had none.
     announced: Option<u16>,
@@ -73,7 +75,7 @@ impl Continuity {
         self.attempt_failed = true;
     }
 
-    /// Processes CONNACK. Returns a warning if the broker lost the session or shrank its window.
+    /// Processes CONNACK. Returns a warning if the broker lost the session or lowered its window.
     pub(super) fn connected(
         &mut self,
         connack: ConnAck,
@@ -117,7 +119,7 @@ impl Continuity {
 
     /// Returns why the lost session may have held messages that are stored nowhere. `None` if it
     /// held no such messages: milepost had accepted all messages before the connection ended, and
-    /// the broker stopped at the same moment, so it queued no later ones.
+    /// the broker stopped at the same moment, so the broker queued no further messages.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);
@@ -173,12 +175,16 @@ mod tests {
         )
     }
 
-    fn connect(
-        continuity: &mut Continuity,
-        session_present: bool,
-        clean_start: bool,
-    ) -> Option<SessionNotice> {
-        connect_at(continuity, session_present, clean_start, Instant::now())
+    fn resume(continuity: &mut Continuity) -> Option<SessionNotice> {
+        connect_at(continuity, true, false, Instant::now())
+    }
+
+    fn connect_to_new_session(continuity: &mut Continuity) -> Option<SessionNotice> {
+        connect_at(continuity, false, false, Instant::now())
+    }
+
+    fn clean_start(continuity: &mut Continuity) -> Option<SessionNotice> {
+        connect_at(continuity, false, true, Instant::now())
     }
 
     fn ended(accepted: usize) -> Ended {
@@ -189,27 +195,25 @@ mod tests {
     fn lost_session_is_reported_and_counted_once() {
         let mut continuity = Continuity::default();
         assert!(
-            connect(&mut continuity, false, false).is_none() && !continuity.was_found,
+            connect_to_new_session(&mut continuity).is_none() && !continuity.was_found,
             "there was no earlier session to lose"
         );
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (0, 0));
 
         // The broker redelivers both unacknowledged messages, and then sends a new one.
         continuity.ended(ended(2));
-        assert!(connect(&mut continuity, true, false).is_none() && continuity.was_found);
+        assert!(resume(&mut continuity).is_none() && continuity.was_found);
         assert!(
             [true, true, false]
                 .into_iter()
                 .all(|redelivered| continuity.handle_message(redelivered).is_none())
         );
-        // The broker redelivers one of two. A connection without a message keeps the count.
+        // The broker redelivers one of two unacknowledged messages. A connection without a message
+        // in between does not change the number that the broker owes.
         continuity.ended(ended(2));
-        assert!(connect(&mut continuity, true, false).is_none());
+        assert!(resume(&mut continuity).is_none());
         continuity.ended(ended(0));
-        assert!(
-            connect(&mut continuity, true, false).is_none()
-                && continuity.handle_message(true).is_none()
-        );
+        assert!(resume(&mut continuity).is_none() && continuity.handle_message(true).is_none());
         assert!(matches!(
             continuity.handle_message(false),
             Some(SessionNotice::SessionEmptied { owed: 1 })
@@ -222,18 +226,17 @@ mod tests {
 
         continuity.ended(ended(5));
         assert!(matches!(
-            connect(&mut continuity, false, false),
+            connect_to_new_session(&mut continuity),
             Some(SessionNotice::SessionLost(_))
         ));
         assert!(continuity.handle_message(false).is_none(), "already reported");
-        assert!(connect(&mut continuity, false, true).is_none(), "a clean start was requested");
+        assert!(clean_start(&mut continuity).is_none(), "a clean start was requested");
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (5, 2));
 
         continuity.ended(ended(5));
         continuity.forget();
         assert!(
-            connect(&mut continuity, true, false).is_none()
-                && continuity.handle_message(false).is_none(),
+            resume(&mut continuity).is_none() && continuity.handle_message(false).is_none(),
             "the forgotten session owed the messages"
         );
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (5, 2));
@@ -242,14 +245,19 @@ mod tests {
     #[test]
     fn lost_session_is_at_risk_only_if_it_can_have_held_messages() {
         let now = Instant::now();
-        let base = Ended { accepted: 7, deferred: 0, window_full: false, at: now };
+        let all_accepted = Ended { accepted: 7, deferred: 0, window_full: false, at: now };
         let restart = now + Duration::from_secs(30);
         for (last, attempt_failed, back_at, at_risk) in [
-            (base, true, restart, None),
-            (base, false, restart, Some(AtRisk::BrokerNotRestarted)),
-            (Ended { window_full: true, ..base }, true, restart, Some(AtRisk::WindowFull)),
-            (Ended { deferred: 3, ..base }, true, restart, Some(AtRisk::Deferred { messages: 3 })),
-            (base, true, now + EXPIRY, Some(AtRisk::Expired { away: EXPIRY })),
+            (all_accepted, true, restart, None),
+            (all_accepted, false, restart, Some(AtRisk::BrokerNotRestarted)),
+            (Ended { window_full: true, ..all_accepted }, true, restart, Some(AtRisk::WindowFull)),
+            (
+                Ended { deferred: 3, ..all_accepted },
+                true,
+                restart,
+                Some(AtRisk::Deferred { messages: 3 }),
+            ),
+            (all_accepted, true, now + EXPIRY, Some(AtRisk::Expired { away: EXPIRY })),
         ] {
             let mut continuity = Continuity::default();
             connect_at(&mut continuity, false, false, now);

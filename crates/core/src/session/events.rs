@@ -37,20 +37,20 @@ pub enum SessionEvent {
     },
     /// A message at QoS 2, or a step of its handshake, was refused.
     ExactlyOnceRefused,
-    /// Our DISCONNECT, and everything before it, has been written.
+    /// Our DISCONNECT, and everything before it, has been written to the socket.
     DisconnectSent,
     /// The connection is gone.
     Disconnected {
         /// Another client connected with the same client id (reason 0x8E).
         taken_over: bool,
-        /// For the log.
+        /// The cause, for the log.
         why: String,
     },
     /// The process shuts down.
     Leave(Leave),
 }
 
-/// The fate of the session when its process ends.
+/// What happens to the session when its process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// The broker keeps the session for the next process with this client id.
@@ -65,8 +65,8 @@ pub enum Leave {
 pub enum Admission {
     /// Take the message. The value is its arrival number; `None` at QoS 0.
     Take(Option<u64>),
-    /// Leave the message unacknowledged. The broker redelivers it on the next connection, or the
-    /// message is a copy of one that is already in flight on this connection.
+    /// Leave the message unacknowledged. The broker redelivers it on the next connection, unless
+    /// the message is a copy of a message that is already in flight on this connection.
     Defer,
     /// Drop the message and count its points: at QoS 0 the broker does not send it again.
     Shed,
@@ -121,10 +121,12 @@ pub enum ConnectionState {
 }
 
 impl ConnectionState {
+    /// Returns since when the connection has been live; `None` if it is not.
     pub fn live_since(self) -> Option<Instant> {
         if let Self::Live { since } = self { Some(since) } else { None }
     }
 
+    /// Returns when the session acts if no event arrives first; `None` if it waits for an event.
     pub fn deadline(self) -> Option<Instant> {
         match self {
             Self::BackingOff { until, .. }
@@ -160,8 +162,8 @@ pub enum SessionNotice {
     },
     /// CONNACK without Session Present, for a session that existed.
     SessionLost(LostSession),
-    /// After a CONNACK with Session Present, a new message arrived before all unacknowledged ones
-    /// were redelivered.
+    /// After a CONNACK with Session Present, a new message arrived before all unacknowledged
+    /// messages were redelivered.
     SessionEmptied {
         /// Messages that were unacknowledged and were not redelivered.
         owed: usize,
@@ -171,6 +173,7 @@ pub enum SessionNotice {
         from: usize,
         to: usize,
     },
+    /// UNSUBACK refused, for this reason.
     UnsubscriptionRefused(String),
     /// Another client uses the same client id.
     TakenOver {
@@ -182,8 +185,8 @@ pub enum SessionNotice {
     },
     /// Messages are deferred.
     Paused(DeferReason),
-    /// Messages can be taken again. The session reconnects, and the broker redelivers the deferred
-    /// messages.
+    /// Messages can be taken again. The session reconnects, so that the broker redelivers the
+    /// deferred messages.
     Renewed {
         deferred: u64,
     },
@@ -201,12 +204,13 @@ pub enum SessionNotice {
     },
 }
 
-/// A session that the broker did not keep, and the fate of its messages.
+/// A session that the broker did not keep, and what happened to its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostSession {
     /// Messages that milepost had accepted and not acknowledged. milepost stores them.
     pub accepted: usize,
-    /// Why the session may have held other messages. `None`: it held none.
+    /// Why the session may have held messages that are stored nowhere. `None`: it held no such
+    /// messages.
     pub at_risk: Option<AtRisk>,
 }
 
@@ -219,7 +223,7 @@ pub enum AtRisk {
     WindowFull,
     /// The session had no connection for at least the session expiry, so the broker ended it.
     Expired { away: Duration },
-    /// The broker accepted the first reconnect attempt, so it had not restarted. It had discarded
+    /// The broker accepted the first reconnect attempt, so it had not restarted, but had discarded
     /// the session.
     BrokerNotRestarted,
 }
@@ -260,8 +264,9 @@ impl SessionNotice {
 }
 
 /// The usual causes of a lost session, most likely first.
-const LOST_BECAUSE: &str = "the broker was restarted, it killed the session (EMQX: force_shutdown, look for \
-     check_oom_shutdown in its log), or this process was away for longer than mqtt.session_expiry";
+const LOSS_CAUSES: &str = "the broker was restarted, it killed the session (EMQX: force_shutdown, \
+     look for check_oom_shutdown in its log), or this process was away for longer than \
+     mqtt.session_expiry";
 
 impl fmt::Display for SessionNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,82 +278,99 @@ impl fmt::Display for SessionNotice {
                 write!(f, "connected; new session; window {window}")
             }
             Self::Subscribed => f.write_str("subscribed"),
-            Self::Disconnected { why, retry_in } => write!(f, "no connection: {why}; next try in {retry_in:.1?}"),
+            Self::Disconnected { why, retry_in } => {
+                write!(f, "no connection: {why}; next try in {retry_in:.1?}")
+            }
             Self::SessionLost(LostSession { accepted, at_risk: None }) => write!(
                 f,
-                "the broker was unreachable and no longer has this session. Nothing is lost: milepost holds and stores {}, \
-                 and the session had queued no others",
+                "the broker was unreachable and no longer has this session. Nothing is lost: \
+                 milepost holds and stores {}, and the session had queued no others",
                 counted(*accepted, "unacknowledged message")
             ),
             Self::SessionLost(LostSession { accepted, at_risk: Some(why) }) => write!(
                 f,
-                "the broker lost this session, and messages may be lost with it: {why}. milepost holds and stores {}. \
-                 Likely causes: {LOST_BECAUSE}",
+                "the broker lost this session, and messages may be lost with it: {why}. milepost \
+                 holds and stores {}. Likely causes: {LOSS_CAUSES}",
                 counted(*accepted, "unacknowledged message")
             ),
             Self::SessionEmptied { owed } => write!(
                 f,
                 "the broker reports that it kept this session, but does not resend {}: \
-                 {LOST_BECAUSE}. milepost stores the messages that it holds; messages that the session had queued may be lost",
+                 {LOSS_CAUSES}. milepost stores the messages that it holds; messages that the \
+                 session had queued may be lost",
                 counted(*owed, "unacknowledged message")
             ),
             Self::WindowLowered { from, to } => write!(
                 f,
-                "the broker lowered the window of a resumed session from {from} to {to}, and EMQX may kill such a session: \
-                 restore mqtt.max_inflight in EMQX, or stop this process until the session has expired"
+                "the broker lowered the window of a resumed session from {from} to {to}, and EMQX \
+                 may kill such a session: restore mqtt.max_inflight in EMQX, or stop this process \
+                 until the session has expired"
             ),
-            Self::UnsubscriptionRefused(why) => {
-                write!(f, "the broker refused to unsubscribe this session, so it keeps queueing messages for it: {why}")
-            }
+            Self::UnsubscriptionRefused(why) => write!(
+                f,
+                "the broker refused to unsubscribe this session, so it keeps queueing messages for \
+                 it: {why}"
+            ),
             Self::TakenOver { retry_in } => write!(
                 f,
-                "another client connected with this client id, and takes messages of this process while both run: give \
-                 every process its own mqtt.client_id, and a second deployment its own mqtt.group (next try in \
-                 {retry_in:.0?})"
+                "another client connected with this client id, and takes messages of this process \
+                 while both run: give every process its own mqtt.client_id, and a second \
+                 deployment its own mqtt.group (next try in {retry_in:.0?})"
             ),
             Self::ClosedSoon { times } => write!(
                 f,
-                "the broker closed {times} connections in a row soon after it had granted the subscription: most \
-                 likely another process uses this mqtt.client_id (Mosquitto does not say so); see the broker's log"
+                "the broker closed {times} connections in a row soon after it had granted the \
+                 subscription: most likely another process uses this mqtt.client_id (Mosquitto \
+                 does not say so); see the broker's log"
             ),
             Self::Paused(DeferReason::BufferFull) => f.write_str(
-                "the buffer (mqtt.buffer_bytes_max) is full: further messages stay with the broker until ClickHouse or the spool accepts rows",
+                "the buffer (mqtt.buffer_bytes_max) is full: further messages stay with the broker \
+                 until ClickHouse or the spool accepts rows",
             ),
             Self::Paused(DeferReason::ClockFault) => {
                 f.write_str("this host's clock may be wrong: messages stay with the broker")
             }
             Self::Renewed { deferred } => {
                 let deferred = counted(*deferred, "deferred message");
-                write!(f, "messages can be taken again: reconnecting, so that the broker sends {deferred} again")
+                write!(
+                    f,
+                    "messages can be taken again: reconnecting, so that the broker sends \
+                     {deferred} again"
+                )
             }
             Self::ExactlyOnceRefused => f.write_str(
-                "the broker sends messages at QoS 2, and milepost subscribes at QoS 1 at most: another program has subscribed \
-                 with this client id. milepost refuses these messages, and the broker discards them; give that program its \
-                 own client id",
+                "the broker sends messages at QoS 2, and milepost subscribes at QoS 1 at most: \
+                 another program has subscribed with this client id. milepost refuses these \
+                 messages, and the broker discards them; give that program its own client id",
             ),
             Self::CopiesIgnored => f.write_str(
-                "the broker sends unacknowledged messages again on the same connection, as EMQX before 5.8 does every \
-                 mqtt.retry_interval: milepost ignores the copies",
+                "the broker sends unacknowledged messages again on the same connection, as EMQX \
+                 before 5.8 does every mqtt.retry_interval: milepost ignores the copies",
             ),
             Self::FormerSessionEmptied { messages } => {
                 let messages = counted(*messages, "message");
-                write!(f, "a former session was emptied and ended: milepost received {messages} from it")
+                write!(
+                    f,
+                    "a former session was emptied and ended: milepost received {messages} from it"
+                )
             }
             Self::FormerSessionAbandoned { why } => write!(
                 f,
-                "a former session could not be emptied: {why}. If it exists, the broker keeps its messages until \
-                 mqtt.session_expiry; the next start, or `milepost drain`, tries again"
+                "a former session could not be emptied: {why}. If it exists, the broker keeps its \
+                 messages until mqtt.session_expiry; the next start, or `milepost drain`, tries \
+                 again"
             ),
         }
     }
 }
 
-/// Counts since the session began, and levels now.
+/// Counters since the session began, and gauges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionTotals {
     pub messages_received: u64,
     /// Messages that were deferred because the buffer was full or the clock was not trusted.
     pub messages_deferred: u64,
+    /// PUBACKs sent.
     pub acks: u64,
     /// Connections after the first.
     pub reconnects: u64,
@@ -358,6 +380,7 @@ pub struct SessionTotals {
     pub sessions_lost: u64,
     /// Lost sessions that may have held messages that are stored nowhere.
     pub sessions_lost_at_risk: u64,
+    /// Messages that were taken and are not acknowledged yet.
     pub unacked: u64,
     /// Messages in flight that the broker allows, as far as known.
     pub window: u64,
@@ -368,6 +391,7 @@ pub struct SessionTotals {
 }
 
 impl SessionTotals {
+    /// Returns the sums of all counters and gauges.
     pub fn plus(self, other: Self) -> Self {
         Self {
             messages_received: self.messages_received + other.messages_received,

@@ -1,7 +1,7 @@
 //! One MQTT session over all its connections, as a state machine: events in, commands out.
 //!
-//! A session decides when to connect, which messages to take, which may be acknowledged, and how to
-//! leave. It handles packet ids and arrival numbers; the intake handles rows.
+//! A session decides when to connect, which messages to take, which messages may be acknowledged,
+//! and how to leave. It handles packet ids and arrival numbers; the intake handles rows.
 //!
 //! Guarantee: no message is acknowledged before the intake declares it complete. A message is
 //! acknowledged only on the connection that delivered it. Every wait has a deadline.
@@ -52,8 +52,8 @@ pub struct Session {
     acks: Acks,
     window: Window,
     saturation: Saturation,
-    /// Why messages are deferred on this connection. Once set, it stays set until the connection
-    /// ends: MQTT acknowledges in order (MQTT-4.6.0-2), so no later message could be acknowledged
+    /// Why messages are deferred on this connection. The reason stays until the connection ends,
+    /// because PUBACKs are sent in order (MQTT-4.6.0-2): no later message can be acknowledged
     /// either.
     paused: Option<DeferReason>,
     /// Messages deferred on this connection.
@@ -133,23 +133,23 @@ impl Session {
         }
     }
 
-    /// Decides whether to take a message. `room`: `Ok` if the message can be taken now, else why it
-    /// is deferred.
+    /// Decides whether to take a message. `can_take`: `Ok` if the buffer has room and the clock is
+    /// trusted, else the reason to defer the message.
     pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
-        room: Result<(), DeferReason>,
+        can_take: Result<(), DeferReason>,
         now: Instant,
     ) -> Admission {
         if let Purpose::Empty(emptying, _) = &mut self.purpose {
             emptying.handle_message(now);
         }
         let Some(packet_id) = packet_id else {
-            let takes = room.is_ok() && self.purpose.takes_messages();
+            let takes = can_take.is_ok() && self.purpose.takes_messages();
             self.totals.messages_received += 1;
             return if takes { Admission::Take(None) } else { Admission::Shed };
         };
-        // Arrived in the same read as the disconnect; the broker redelivers it.
+        // The message arrived in the same read as the disconnect; the broker redelivers it.
         if !self.is_open() {
             return Admission::Defer;
         }
@@ -161,12 +161,12 @@ impl Session {
             self.notices.push_back(notice);
         }
         let takes = self.purpose.takes_messages() && self.is_connected();
-        if let (true, None, Err(why)) = (takes, self.paused, room) {
+        if let (true, None, Err(why)) = (takes, self.paused, can_take) {
             self.paused = Some(why);
             self.notices.push_back(SessionNotice::Paused(why));
         }
-        // No PUBACK may overtake an older one (MQTT-4.6.0-2). So once one message is deferred, all
-        // later ones of this connection are deferred too, until a reconnect makes the broker
+        // No PUBACK may overtake an older one (MQTT-4.6.0-2). So once a message is deferred, all
+        // later messages of this connection are deferred too, until a reconnect makes the broker
         // redeliver them.
         if !takes || self.paused.is_some() {
             self.deferred += 1;
@@ -181,12 +181,13 @@ impl Session {
 
     /// Handles a packet id that is already in flight.
     ///
-    /// If DUP is set (MQTT 5, 3.3.1.1), the message is a copy, and one PUBACK answers both.
+    /// If DUP is set (MQTT 5, 3.3.1.1), the message is a copy, and one PUBACK answers the message
+    /// and its copy.
     ///
     /// If DUP is not set, the message is new. Then the message in flight is a copy that the broker
     /// sent before it received our PUBACK. Another PUBACK for that copy would acknowledge the new
-    /// message before it is stored. So the session reconnects, and the broker redelivers every
-    /// unacknowledged message.
+    /// message before the new message is stored. So the session reconnects, and the broker
+    /// redelivers every unacknowledged message.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
             let is_first = self.copies_log.allow(now);
@@ -206,7 +207,7 @@ impl Session {
     }
 
     /// Returns the packet id to acknowledge next. Write its PUBACK, then call
-    /// [`ack_sent`](Self::ack_sent); until then the same id is returned.
+    /// [`ack_sent`](Self::ack_sent); until that call, the same id is returned.
     #[must_use]
     pub fn ack_due(&self) -> Option<u16> {
         self.acks.due()
@@ -254,8 +255,8 @@ impl Session {
         self.connection
     }
 
-    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session, by Clean Start
-    /// = 1 and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
+    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session. They do so by
+    /// Clean Start = 1 and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
     #[must_use]
     pub fn ends_session(&self) -> bool {
         self.purpose == Purpose::End
@@ -280,8 +281,8 @@ impl Session {
         self.continuity.forget();
     }
 
-    /// Returns the time of the next connection attempt. `None` if none is planned, or if another
-    /// client has taken the session over.
+    /// Returns the time of the next connection attempt. `None` if no attempt is planned, or if
+    /// another client has taken the session over.
     #[must_use]
     pub fn next_try(&self) -> Option<Instant> {
         let ConnectionState::BackingOff { until, .. } = self.connection else { return None };
@@ -298,10 +299,12 @@ impl Session {
         }
     }
 
+    /// Returns whether the broker has accepted the connection, and the connection has not ended.
     fn is_open(&self) -> bool {
         self.is_connected() || matches!(self.connection, ConnectionState::Closing { .. })
     }
 
+    /// Returns whether the connection is [open](Self::is_open), and no DISCONNECT was sent.
     fn is_connected(&self) -> bool {
         matches!(
             self.connection,
@@ -310,7 +313,7 @@ impl Session {
     }
 
     /// Returns whether the session is connected, every message of this connection is acknowledged,
-    /// and none is deferred.
+    /// and no message is deferred.
     fn is_settled(&self) -> bool {
         self.is_connected() && self.acks.unacked() == 0 && self.paused.is_none()
     }
@@ -336,7 +339,7 @@ impl Session {
         let terms = Terms {
             requested: self.settings.receive_maximum,
             clean_start: self.ends_session(),
-            // The previous connection's expiry: it applied to the session that may be lost.
+            // The expiry that applied to the session that may be lost.
             session_expiry: previous_expiry,
         };
         let warning = self.continuity.connected(connack, terms, now);
@@ -392,15 +395,15 @@ impl Session {
         match then {
             AfterEmptying::Keep => self.purpose = Purpose::Flush,
             // Reconnect with a clean start, so that the broker discards the session. The broker
-            // gives messages that arrived meanwhile to the other members of the group.
+            // gives messages that it has queued meanwhile to the other members of the group.
             AfterEmptying::End if self.was_found() => {
                 let messages = self.totals.messages_received;
                 self.notices.push_back(SessionNotice::FormerSessionEmptied { messages });
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
-            // This connection created the session, so its own DISCONNECT can end the session. That
-            // DISCONNECT depends on the purpose, so set the purpose first.
+            // This connection created the session, so its own DISCONNECT can end the session. The
+            // content of DISCONNECT depends on the purpose, so set the purpose first.
             AfterEmptying::End => {
                 self.purpose = Purpose::End;
                 self.disconnect(false, now);
@@ -424,6 +427,8 @@ impl Session {
         self.disconnected(false, why, now);
     }
 
+    /// Handles the end of a connection or of an attempt to connect. Ignores it if the session has
+    /// no connection any more.
     fn disconnected(&mut self, taken_over: bool, why: String, now: Instant) {
         if !self.is_open() && self.connection != ConnectionState::Connecting {
             return;
@@ -452,6 +457,7 @@ impl Session {
         }
     }
 
+    /// Waits before the next attempt to connect; a visit may give up instead.
     fn back_off(&mut self, taken_over: bool, why: String, now: Instant) {
         let live_for = self.connection.live_since().map(|since| now.duration_since(since));
         let is_visit = self.purpose.is_visit();
@@ -459,7 +465,8 @@ impl Session {
         let end = ConnectionEnd { live_for, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.record_end(end, now, &mut self.notices);
         let seems_absent = !self.was_found() && self.reconnect.failures >= VISIT_ATTEMPTS_MAX;
-        // A visit ends if another process uses the session, or if the session seems not to exist.
+        // A visit gives up if another process uses the session, or if the session seems not to
+        // exist.
         self.connection = if is_visit && (taken_over || seems_absent) {
             self.notices.push_back(SessionNotice::FormerSessionAbandoned { why });
             ConnectionState::Ended
@@ -495,6 +502,8 @@ impl Session {
             ConnectionState::Subscribing { until: now + self.settings.answer_timeout };
     }
 
+    /// Handles a deadline that has passed. Otherwise, once all messages are acknowledged, ends a
+    /// connection that flushes, or renews a connection whose deferred messages can now be taken.
     fn advance(&mut self, has_room: bool, now: Instant) {
         let flushes = self.purpose == Purpose::Flush;
         if flushes && !self.is_open() {
@@ -502,7 +511,7 @@ impl Session {
         } else if self.connection.deadline().is_some_and(|until| until <= now) {
             self.handle_deadline(now);
         } else if self.acks.unacked() > 0 {
-            // Wait: messages that this connection took can be acknowledged only on it.
+            // Wait: messages that this connection took can be acknowledged only on this connection.
         } else if flushes && self.is_connected() {
             self.disconnect(false, now);
         } else if self.paused.is_some() && has_room && self.connection.live_since().is_some() {
@@ -539,14 +548,14 @@ impl Session {
 mod tests {
     use super::*;
 
-    fn settings() -> SessionConfig {
+    fn config() -> SessionConfig {
         let (answer_timeout, session_expiry) = (Duration::from_secs(10), Duration::from_secs(120));
         SessionConfig { receive_maximum: 100, answer_timeout, session_expiry, seed: 1 }
     }
 
     /// Returns a consuming session after a CONNACK that resumed it.
     fn connected() -> (Session, Instant) {
-        let (mut session, now) = (Session::consuming(settings()), Instant::now());
+        let (mut session, now) = (Session::consuming(config()), Instant::now());
         connect(&mut session, now);
         (session, now)
     }
@@ -601,7 +610,7 @@ mod tests {
         assert_eq!(
             session.admit(at_least_once(2), Ok(()), now),
             Admission::Defer,
-            "its PUBACK could not be sent"
+            "the PUBACK of this message could not be sent"
         );
         assert_eq!(session.totals().messages_received, 3);
     }
@@ -627,7 +636,7 @@ mod tests {
             admissions,
             [Admission::Take(Some(1)), Admission::Take(Some(2)), Admission::Defer]
         );
-        assert_eq!(acks(&mut session, 3, now), [5, 6], "once each");
+        assert_eq!(acks(&mut session, 3, now), [5, 6], "each message is acknowledged once");
         session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(session.totals().sessions_lost, 0, "both owed messages were redelivered");
         assert_eq!(acks(&mut session, 4, now), [5], "a new message with the same id");
@@ -644,7 +653,7 @@ mod tests {
         assert_eq!(
             session.admit(redelivered(5), Ok(()), now),
             Admission::Take(Some(1)),
-            "it may be the first delivery of another message"
+            "a redelivery may be the first delivery of another message"
         );
         assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Defer);
         assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
@@ -681,7 +690,7 @@ mod tests {
     fn shorter_granted_expiry_shortens_reconnect_delays() {
         let (mut session, now) = connected();
         let second = Duration::from_secs(1);
-        for (session_expiry_seconds, waits_s) in
+        for (session_expiry_seconds, delay_s) in
             [(None, 30), (Some(9), 3), (Some(600), 30), (Some(0), 30), (None, 30)]
         {
             session.connection = ConnectionState::Connecting;
@@ -692,7 +701,7 @@ mod tests {
                 SessionEvent::Disconnected { taken_over: true, why: "taken".to_owned() },
                 now,
             );
-            let until = now + waits_s * second;
+            let until = now + delay_s * second;
             assert_eq!(
                 session.connection(),
                 ConnectionState::BackingOff { until, was_live: false },
@@ -728,7 +737,7 @@ mod tests {
 
     #[test]
     fn visit_does_not_count_as_a_subscribed_connection() {
-        let (mut session, now) = (Session::visit(settings()), Instant::now());
+        let (mut session, now) = (Session::visit(config()), Instant::now());
         connect(&mut session, now);
         session.handle_event(SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
         assert!(matches!(session.connection(), ConnectionState::Live { .. }));

@@ -21,23 +21,23 @@ pub(super) enum Purpose {
     End,
 }
 
-/// The fate of a session once it is empty.
+/// What happens to a session once it is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterEmptying {
-    /// Keep it, because this process is leaving: the next process with its client id resumes it, or
-    /// it expires.
+    /// Keep the session, because this process is leaving: the next process with its client id
+    /// resumes the session, or the session expires.
     Keep,
-    /// End it, because it is a former session: no process will resume it.
+    /// End the session, because it is a former session, which no process will resume.
     End,
 }
 
 /// The progress of emptying a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Emptying {
-    /// UNSUBACK is awaited, on this connection or the next.
+    /// UNSUBACK is awaited, on this connection or the next one.
     Unsubscribing,
     /// UNSUBACK arrived. The broker may still send queued messages, so the session waits until
-    /// `quiet_until`; messages and outstanding acknowledgements postpone it.
+    /// `quiet_until`. Messages and outstanding acknowledgements postpone that time.
     Draining {
         quiet_until: Instant,
     },
@@ -65,12 +65,13 @@ impl Purpose {
         matches!(self, Self::Consume | Self::Empty(..))
     }
 
+    /// Returns whether the session is a visited former session.
     pub(super) fn is_visit(self) -> bool {
         matches!(self, Self::Empty(_, AfterEmptying::End) | Self::End)
     }
 
-    /// Returns when [`Emptying::handle_timeout`] is due: at the end of the silence. It applies only
-    /// while the session is settled.
+    /// Returns when [`Emptying::handle_timeout`] is due: at the end of the silence. The time
+    /// applies only while the session is settled.
     pub(super) fn poll_timeout(self) -> Option<Instant> {
         if let Self::Empty(Emptying::Draining { quiet_until }, _) = self {
             Some(quiet_until)
@@ -92,7 +93,7 @@ impl Emptying {
         }
     }
 
-    /// Records an UNSUBACK. Returns `false` if none was awaited.
+    /// Records an UNSUBACK. Returns `false` if no UNSUBACK was awaited.
     pub(super) fn handle_unsuback(&mut self, now: Instant) -> bool {
         *self = match self {
             Self::Unsubscribing | Self::Confirming { message_arrived: true } => {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::events::SessionNotice;
-use crate::throttle::{Reasons, Throttle};
+use crate::throttle::{ReasonThrottle, Throttle};
 
 /// First delay before a reconnect. It doubles up to [`BACKOFF_MAX`]; jitter shortens it by up to
 /// half.
@@ -18,16 +18,16 @@ const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay after another client connected with our client id. That is a configuration error, and each
 /// connection of ours disconnects the other client (MQTT-3.1.4-3).
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
-/// Every delay is at most the session expiry divided by this number. So if one attempt fails, a
-/// second one follows before the broker ends the session.
+/// Every delay is at most the session expiry divided by this number. So if one attempt fails,
+/// another attempt follows before the broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that was subscribed for at least this long, the next delay starts from the
 /// minimum. A connection that ended earlier counts as short.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// Once this many connections have been short, with no long one in between, the log names the
-/// likely cause.
+/// After this many short connections, without a longer one in between, the log names the likely
+/// cause.
 const SHORT_CONNECTIONS_MAX: u32 = 3;
-/// Interval between log lines with the same reason.
+/// Minimum interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// The end of a connection, or of an attempt to connect.
@@ -47,7 +47,7 @@ pub(super) struct Reconnect {
     /// Consecutive connections that ended within [`GOOD_CONNECTION`] of their subscription, or were
     /// never subscribed.
     pub(super) failures: u32,
-    /// The connections among `failures` that were subscribed and not taken over.
+    /// Number of connections among `failures` that were subscribed and not taken over.
     short_connections: u32,
     /// Why there is no connection, and since when. `None` while subscribed, and before the first
     /// failure.
@@ -58,9 +58,9 @@ pub(super) struct Reconnect {
     pub(super) takeovers: u64,
     /// Limits log lines about lost connections to one per reason and [`LOGGED_EVERY`]. A granted
     /// subscription resets the limit, unless [`SHORT_CONNECTIONS_MAX`] connections have been short.
-    log: Reasons,
-    /// Limits log lines about successful connections, once [`SHORT_CONNECTIONS_MAX`] have been
-    /// short.
+    log: ReasonThrottle,
+    /// Limits log lines about successful connections, after [`SHORT_CONNECTIONS_MAX`] short
+    /// connections.
     success_log: Throttle,
     /// Whether to log the CONNACK and the granted subscription of the current connection.
     logs_success: bool,
@@ -77,7 +77,7 @@ impl Reconnect {
             why: None,
             taken_over: false,
             takeovers: 0,
-            log: Reasons::every(LOGGED_EVERY),
+            log: ReasonThrottle::every(LOGGED_EVERY),
             success_log: Throttle::every(LOGGED_EVERY),
             logs_success: true,
             delay_max: session_expiry / DELAYS_PER_EXPIRY,
@@ -106,8 +106,8 @@ impl Reconnect {
     }
 
     /// Records a CONNACK. Returns whether to log it. After [`SHORT_CONNECTIONS_MAX`] short
-    /// connections it is logged at most once per [`LOGGED_EVERY`], and once after each logged
-    /// failure.
+    /// connections, a CONNACK is logged at most once per [`LOGGED_EVERY`], and once after each
+    /// logged failure.
     pub(super) fn record_connected(&mut self, now: Instant) -> bool {
         self.logs_success =
             self.short_connections < SHORT_CONNECTIONS_MAX || self.success_log.allow(now);
@@ -147,7 +147,7 @@ impl Reconnect {
     }
 
     /// Counts consecutive failures. A broker that accepts a connection and closes it soon after may
-    /// not send a reason, so the log names the likely one.
+    /// not send a reason, so the log names the likely reason.
     fn count_failure(
         &mut self,
         live_for: Option<Duration>,
@@ -177,7 +177,8 @@ impl Reconnect {
             .mul_f64(0.5 + self.jitter.f64() / 2.0)
     }
 
-    /// Returns why there is no connection, or why the one since `live_since` may not last.
+    /// Returns why there is no connection, or why the connection since `live_since` may not last;
+    /// `None` if the connection is in order.
     pub(super) fn unready_reason(
         &self,
         live_since: Option<Instant>,
@@ -215,7 +216,7 @@ mod tests {
             notices.drain(..).count()
         };
         let logged = [("a", 0), ("a", 1), ("b", 2), ("b", 61), ("b", 62), ("a", 63)]
-            .map(|(why, at)| logs(&mut reconnect, why, at));
+            .map(|(why, second)| logs(&mut reconnect, why, second));
         assert_eq!(logged, [1, 0, 1, 0, 1, 1]);
         assert_eq!(
             reconnect.unready_reason(None, began + 70 * SECOND),
@@ -246,8 +247,8 @@ mod tests {
                 .drain(..)
                 .any(|notice| matches!(notice, SessionNotice::ClosedSoon { times: 3 }));
             assert_eq!(is_reported, times == SHORT_CONNECTIONS_MAX);
-            let doubt = reconnect.unready_reason(Some(now), now + SECOND).is_some();
-            assert_eq!(doubt, times >= SHORT_CONNECTIONS_MAX);
+            let is_doubtful = reconnect.unready_reason(Some(now), now + SECOND).is_some();
+            assert_eq!(is_doubtful, times >= SHORT_CONNECTIONS_MAX);
             assert_eq!(reconnect.is_contested(), times >= SHORT_CONNECTIONS_MAX);
         }
         assert!(

@@ -1,5 +1,5 @@
-//! Detects a window that stays full: the broker then sends the next message only when milepost
-//! acknowledges one, and all others wait in the broker's queue.
+//! Detects a window that stays full. The broker then sends the next message only when milepost
+//! acknowledges a message. All other messages wait in the broker's queue.
 //!
 //! A window that is full only for a moment before each insert is not a bottleneck. To tell the two
 //! apart, time is divided into intervals. An interval counts as saturated if the window was full
@@ -17,7 +17,7 @@ pub(super) struct Saturation {
     interval: Option<(Instant, Instant)>,
     /// Time for which the window was full in the current interval.
     full: Duration,
-    /// Start of the current series of saturated intervals; `None` if the last one was not
+    /// Start of the current series of saturated intervals; `None` if the last interval was not
     /// saturated.
     since: Option<Instant>,
 }
@@ -38,12 +38,13 @@ impl Saturation {
         (self.interval, self.full) = (Some((now, now)), Duration::ZERO);
     }
 
-    /// Resets the state after a connection ended, because the next one begins with an empty window.
+    /// Resets the state after a connection ended, because the next connection begins with an empty
+    /// window.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// Returns for how long every interval has been saturated; zero if the last one was not.
+    /// Returns for how long every interval has been saturated; zero if the last interval was not.
     pub(super) fn full_for(&self, now: Instant) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
@@ -53,15 +54,15 @@ impl Saturation {
 mod tests {
     use super::*;
 
-    /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten, the
-    /// window is full. Returns for how long the window counts as saturated.
+    /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten samples,
+    /// the window is full. Returns for how long the window counts as saturated.
     fn saturated_for(full_of_ten: u32, samples: u32) -> Duration {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
-        let apart = Duration::from_millis(20);
-        for count in 0..samples {
-            saturation.sample(count % 10 < full_of_ten, began + apart * count);
+        let interval = Duration::from_millis(20);
+        for index in 0..samples {
+            saturation.sample(index % 10 < full_of_ten, began + interval * index);
         }
-        saturation.full_for(began + apart * samples)
+        saturation.full_for(began + interval * samples)
     }
 
     #[test]
@@ -76,9 +77,9 @@ mod tests {
     fn saturation_ends_when_the_window_is_no_longer_full() {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let at = |millis| began + Duration::from_millis(millis);
-        (0..200).for_each(|count| saturation.sample(true, at(count * 20)));
+        (0..200).for_each(|index| saturation.sample(true, at(index * 20)));
         assert!(saturation.full_for(at(4_000)) >= Duration::from_secs(3));
-        (200..260).for_each(|count| saturation.sample(false, at(count * 20)));
+        (200..260).for_each(|index| saturation.sample(false, at(index * 20)));
         assert_eq!(saturation.full_for(at(5_200)), Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! Read-only accessors of [`Session`]: counts, levels, and its current state.
+//! Read-only accessors of [`Session`]: counters, gauges, and the current state.
 
 use std::time::{Duration, Instant};
 
@@ -29,11 +29,13 @@ impl Session {
         self.saturation.full_for(now)
     }
 
+    /// Returns whether messages are deferred on this connection.
     pub fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 
-    /// Returns whether the session takes no more messages, so the open batch need not wait for any.
+    /// Returns whether the session takes no more messages, so the open batch need not wait for rows
+    /// from it.
     pub fn is_flushing(&self) -> bool {
         matches!(self.purpose, Purpose::Flush | Purpose::End)
             || self.connection == ConnectionState::Ended
@@ -44,6 +46,7 @@ impl Session {
         self.continuity.has_connected
     }
 
+    /// Returns whether a SUBACK has granted the subscription at least once.
     pub fn has_been_live(&self) -> bool {
         self.has_been_live
     }
@@ -79,6 +82,7 @@ impl Session {
         self.reconnect.unready_reason(self.connection.live_since(), now).or(paused)
     }
 
+    /// Returns the number of PUBACKs sent so far.
     pub fn acks(&self) -> u64 {
         self.totals.acks
     }
@@ -88,7 +92,7 @@ impl Session {
         let is_visit = self.purpose.is_visit();
         SessionTotals {
             unacked: self.acks.unacked() as u64,
-            // A visit is unsubscribed.
+            // A visit unsubscribes, so its window receives no new messages.
             window: if is_visit { 0 } else { self.window.messages() as u64 },
             connected: u64::from(!is_visit && self.connection.live_since().is_some()),
             held_by_broker: u64::from(self.held_by_broker || self.acks.unacked() > 0),

@@ -5,13 +5,13 @@
 //! connection until the batch is inserted, so waiting for more rows only delays the batch.
 //!
 //! CONNACK does not state the window reliably: its Receive Maximum limits what *we* may publish
-//! (MQTT 5, 3.2.2.3.3). EMQX puts its delivery window there; HiveMQ and Mosquitto do not. So the
-//! window is a guess:
+//! (MQTT 5, 3.2.2.3.3). EMQX announces its delivery window as Receive Maximum; HiveMQ and Mosquitto
+//! do not. So the window is a guess:
 //!
-//! - The first guess is the announced value. If more messages than that are unacknowledged, the
-//!   guess was too low.
-//! - If rows wait, and no message arrives for much longer than usual, the window may be full. A
-//!   probe tests that: it flushes the batch early. If messages arrive again right after the
+//! - The first guess is the announced value. If more messages than the guess are unacknowledged,
+//!   the guess was too low.
+//! - If rows wait, and no message arrives for much longer than usual, the window may be full. To
+//!   find out, a probe flushes the batch early. If messages arrive again right after the
 //!   acknowledgements, the probe is answered. Two answered probes at the same count of
 //!   unacknowledged messages make that count the new guess.
 //! - After an unanswered probe there is a pause, so a quiet fleet does not cause extra flushes.
@@ -25,7 +25,7 @@ const SILENCE_GAPS: u32 = 20;
 /// read loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
 /// If [`SILENCE_GAPS`] average gaps are longer than this, there is no probe: the batches close by
-/// age.
+/// age. A longer gap counts as this long in the average.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// A message counts as the answer to a probe if it arrives within the length of the silence divided
 /// by this number. A broker that waited for acknowledgements sends as soon as it has them. A fleet
@@ -48,9 +48,11 @@ pub struct Window {
     /// Time between two arrivals, as a moving average.
     gap: Duration,
     last_arrival: Option<Instant>,
+    /// The probe that waits for its acknowledgements or its answer.
     probe: Option<Probe>,
-    /// Number of unacknowledged messages at the last probe, if it was answered.
+    /// Number of unacknowledged messages at the last probe, if that probe was answered.
     unacked_at_answered_probe: Option<usize>,
+    /// End of the pause after the last unanswered probe.
     no_probe_before: Option<Instant>,
     /// Pause after the next unanswered probe.
     pause: Duration,
@@ -58,15 +60,16 @@ pub struct Window {
 
 #[derive(Debug)]
 struct Probe {
+    /// Number of unacknowledged messages when the probe was made.
     unacked: usize,
-    /// Time since the last arrival, when the probe was made.
+    /// Time from the last arrival to the probe.
     silence: Duration,
     /// When the acknowledgements of the flushed messages were sent.
     acked_at: Option<Instant>,
 }
 
 impl Window {
-    /// Creates the window of a connection. `receive_maximum`: the one in our CONNECT.
+    /// Creates the window of a connection. `receive_maximum`: Receive Maximum in our CONNECT.
     pub fn new(receive_maximum: u16) -> Self {
         let receive_maximum = usize::from(receive_maximum);
         Self {
@@ -82,7 +85,7 @@ impl Window {
     }
 
     /// Resets the window for a new connection. `announced`: the Receive Maximum in the broker's
-    /// CONNACK, if it has one.
+    /// CONNACK, if the CONNACK has it.
     pub fn connected(&mut self, announced: Option<u16>) {
         *self = Self::new(u16::try_from(self.receive_maximum).unwrap_or(u16::MAX));
         if let Some(announced) = announced {
@@ -105,8 +108,8 @@ impl Window {
             self.unacked_at_answered_probe = Some(probe.unacked);
             self.pause = PAUSE_MIN;
         } else if let Some(last) = self.last_arrival {
-            // The gap before an answer is left out of the average, because it was a pause of the
-            // broker, which waited for acknowledgements, and not of the fleet.
+            // The gap before an answer is left out of the average: in that gap the broker waited
+            // for acknowledgements, so the gap says nothing about the fleet.
             self.gap = (self.gap * 31 + now.duration_since(last).min(SILENCE_MAX)) / 32;
         }
         self.last_arrival = Some(now);
@@ -123,7 +126,8 @@ impl Window {
         Some(self.no_probe_before.map_or(probe_at, |before| before.max(probe_at)))
     }
 
-    /// Records a probe: rows were flushed early because of a suspicious silence.
+    /// Records a probe: rows were flushed early because of a suspicious silence. `unacked`: number
+    /// of unacknowledged messages.
     pub fn probed(&mut self, unacked: usize, now: Instant) {
         let silence = self.last_arrival.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.probe = Some(Probe { unacked, silence, acked_at: None });
@@ -136,7 +140,8 @@ impl Window {
         }
     }
 
-    /// Drops a probe whose answer is overdue, and doubles the pause before the next one.
+    /// Drops a probe whose answer is overdue. The next probe follows after a pause, which doubles
+    /// with each unanswered probe.
     pub fn expire_probe(&mut self, now: Instant) {
         let is_overdue = |probe: &mut Probe| {
             let answer_max = (probe.silence / ANSWER_SILENCE_DIVISOR).min(PROBE_ANSWER_MAX);
@@ -215,8 +220,7 @@ mod tests {
         let mut scene = Scene::new();
         scene.arrive(200, Duration::from_micros(200)); // so that the usual gap is known
         scene.unacked = 0;
-        // Answers at different counts are pauses of the fleet. Two answers at the same count are
-        // the window.
+        // Answered probes at different counts do not show the window; two at the same count do.
         for (count, learned) in [(60, 32_000), (50, 32_000), (50, 50)] {
             scene.arrive(count, Duration::from_micros(200));
             assert!(scene.flush(), "silence with rows waiting is suspicious");
@@ -226,7 +230,7 @@ mod tests {
         }
         scene.arrive(50, Duration::from_micros(200));
         scene.arrive(1, Duration::from_micros(200));
-        assert_eq!(scene.window.messages(), 32_000, "refuted by one more message");
+        assert_eq!(scene.window.messages(), 32_000, "one more message refutes the guess");
     }
 
     #[test]
@@ -252,7 +256,7 @@ mod tests {
         assert_eq!(
             scene.window.probe_at(),
             Some(scene.now + SILENCE_MAX),
-            "a fleet just fast enough for a probe"
+            "a fleet that is just fast enough for a probe"
         );
     }
 

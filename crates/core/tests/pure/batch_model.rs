@@ -16,7 +16,9 @@ use crate::rows::{batch_limits, position, reject};
 #[derive(Debug, Clone)]
 enum Step {
     Position,
+    /// A reject with a payload of this many bytes.
     Reject(usize),
+    /// A time in milliseconds.
     Wait(u64),
 }
 
@@ -32,7 +34,10 @@ proptest! {
     #![proptest_config(crate::cases::cases(256))]
 
     #[test]
-    fn concatenated_batches_equal_the_input(steps in prop::collection::vec(step(), 0..300), rows_max in 1_usize..40) {
+    fn concatenated_batches_equal_the_input(
+        steps in prop::collection::vec(step(), 0..300),
+        rows_max in 1_usize..40,
+    ) {
         let limits = Limits { rows_max, age_max: Duration::from_secs(1), bytes_max: 1 << 20 };
         let mut batcher = Batcher::new(limits.clone());
         let mut now = Instant::now();
@@ -58,11 +63,10 @@ proptest! {
                 }
                 Step::Wait(ms) => now += Duration::from_millis(ms),
             }
-            // If the batch is not due, its deadline must be in the future; otherwise it would close
-            // late.
+            // A batch that is not due must have its deadline in the future, or it closes late.
             if batcher.is_due(now) {
-                let opened_at = batcher.open().opened_at.unwrap();
-                prop_assert!(batcher.open().rows() >= rows_max || now - opened_at >= limits.age_max);
+                let (rows, opened_at) = (batcher.open().rows(), batcher.open().opened_at.unwrap());
+                prop_assert!(rows >= rows_max || now - opened_at >= limits.age_max);
                 closed.push(batcher.close());
             } else {
                 prop_assert!(batcher.deadline().is_none_or(|deadline| deadline > now));
@@ -74,9 +78,11 @@ proptest! {
             prop_assert!(batch.rows() <= rows_max && batch.bytes <= limits.bytes_max);
             prop_assert!(batch.rows() == 0 || batch.at_least_once);
         }
-        let seqs: Vec<u32> = closed.iter().flat_map(|batch| &batch.positions).map(|position| position.seq).collect();
+        let positions = closed.iter().flat_map(|batch| &batch.positions);
+        let seqs: Vec<u32> = positions.map(|position| position.seq).collect();
         prop_assert_eq!(seqs, (0..positions_in).collect::<Vec<_>>());
-        prop_assert_eq!(closed.iter().flat_map(|batch| &batch.rejects).map(|row| row.count).sum::<u64>(), rejects_in);
+        let rejects = closed.iter().flat_map(|batch| &batch.rejects);
+        prop_assert_eq!(rejects.map(|row| row.count).sum::<u64>(), rejects_in);
         prop_assert!(closed.windows(2).all(|pair| pair[0].id < pair[1].id));
     }
 }
@@ -147,7 +153,7 @@ fn counted_bytes_are_at_most_twice_the_real_bytes() {
             + size_of_val(&*batch.rejects)
             + batch.rejects.iter().map(strings).sum::<usize>();
         let inserts = encode(batch, "fleet");
-        assert_eq!(inserts.len(), 1, "no insert without rows");
+        assert_eq!(inserts.len(), 1, "the other table has no rows, and so no insert");
         let sent = inserts[0].body.len();
         assert!(
             held + sent <= counted && counted < 2 * (held + sent),
@@ -161,8 +167,8 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
     let limits = Limits { rows_max: 100_000, age_max: Duration::from_secs(1), bytes_max: 8 << 20 };
     let mut batcher = Batcher::new(limits);
     let now = Instant::now();
-    for n in 0..5_000 {
-        let reason = if n % 10 == 0 { Reason::BadTs } else { Reason::InvalidJson };
+    for index in 0..5_000 {
+        let reason = if index % 10 == 0 { Reason::BadTs } else { Reason::InvalidJson };
         batcher.push_reject(reject(reason, 50), false, now);
     }
     let batch = batcher.close();
@@ -180,7 +186,7 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
         "in the next second, each reject has its own row again"
     );
 
-    // Each one-second window begins with its first reject: here at 0, 1,000 and 2,000 ms.
+    // A second of the limit begins with its first reject: here at 0, 1,000 and 2,000 ms.
     let at = |ms| now + Duration::from_secs(10) + Duration::from_millis(ms);
     for ms in [0, 1_000, 1_900].into_iter().chain([1_900; 98]).chain([2_000]) {
         batcher.push_reject(reject(Reason::BadTs, 50), false, at(ms));
@@ -205,10 +211,12 @@ fn flood_of_large_rejects_is_limited_by_bytes() {
     // Sixteen rejects of this size reach the limit exactly; the seventeenth is merged.
     let now = now + Duration::from_secs(1);
     batcher.push_reject(reject(Reason::InvalidJson, 0), false, now);
-    let bytes_left = REJECT_BYTES_PER_SECOND_MAX / 16 - batcher.close().bytes;
+    let bytes_without_payload = batcher.close().bytes;
+    // The bytes of a payload count twice.
+    let payload_bytes = (REJECT_BYTES_PER_SECOND_MAX / 16 - bytes_without_payload) / 2;
     let now = now + Duration::from_secs(1);
     (0..17)
-        .for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, bytes_left / 2), false, now));
+        .for_each(|_| batcher.push_reject(reject(Reason::InvalidJson, payload_bytes), false, now));
     let batch = batcher.close();
     assert_eq!((batch.bytes, batch.rejects.len()), (REJECT_BYTES_PER_SECOND_MAX, 16));
 }
@@ -229,5 +237,8 @@ fn lowered_bound_applies_from_the_next_batch_and_never_rises() {
     }
     assert!(batcher.close().bytes <= 1 << 20);
     batcher.lower_bytes_max(0);
-    assert!(batcher.fits_reject(&reject(Reason::BadTs, 64 << 10)), "any row still fits");
+    assert!(
+        batcher.fits_reject(&reject(Reason::BadTs, 64 << 10)),
+        "the lowest bound has room for any single row"
+    );
 }

@@ -21,14 +21,16 @@ use milepost_decode::position::Timestamp;
 use crate::model::schedule::plain;
 use crate::model::server::Server;
 use crate::model::{Setup, World};
-use crate::rows::{self, WALL_MS, connected, consumer_settings, intake_settings, limits, payload};
+use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, limits, payload, resumed};
 
 const GPS: &str = "drivers/d/gps";
 
+/// A consumer whose surroundings the test plays.
 struct Rig {
     consumer: Consumer,
     began: Instant,
     now: Instant,
+    /// Packet id of the last message.
     packet_id: u16,
     /// Batches with an insert in flight.
     attempts: Vec<BatchId>,
@@ -61,8 +63,9 @@ impl Rig {
         self.consumer.handle_server_status(ServerStatus::ready(), self.now);
     }
 
+    /// Connects and subscribes a session. `window`: Receive Maximum in CONNACK.
     fn go_live(&mut self, session: usize, window: u16) {
-        self.consumer.handle_event(session, connected(true, Some(window)), self.now);
+        self.consumer.handle_event(session, resumed(Some(window)), self.now);
         self.consumer.handle_event(
             session,
             SessionEvent::Subscribed { refusals: Vec::new() },
@@ -70,21 +73,33 @@ impl Rig {
         );
     }
 
-    fn receive(&mut self, session: usize, qos1: bool, topic: &str, payload: &str) {
+    /// Receives a message at QoS 1.
+    fn receive(&mut self, session: usize, topic: &str, payload: &str) {
         self.packet_id += 1;
-        let packet_id = qos1.then_some(self.packet_id);
+        self.receive_publish(session, Some(self.packet_id), topic, payload);
+    }
+
+    /// Receives a message at QoS 0.
+    fn receive_at_most_once(&mut self, session: usize, topic: &str, payload: &str) {
+        self.receive_publish(session, None, topic, payload);
+    }
+
+    fn receive_publish(
+        &mut self,
+        session: usize,
+        packet_id: Option<u16>,
+        topic: &str,
+        payload: &str,
+    ) {
         let message = Message { packet_id, ..Message::new(topic.as_bytes(), payload.as_bytes()) };
-        self.consumer.handle_publish(
-            session,
-            message,
-            rows::now(self.began, self.now - self.began),
-        );
+        let now = rows::now(self.began, self.now - self.began);
+        self.consumer.handle_publish(session, message, now);
     }
 
     /// Receives messages at QoS 1, one per millisecond.
     fn receive_many(&mut self, session: usize, messages: u32) {
         for seq in 0..messages {
-            self.receive(session, true, GPS, &payload(&[seq]));
+            self.receive(session, GPS, &payload(&[seq]));
             self.wait(1);
         }
     }
@@ -94,6 +109,7 @@ impl Rig {
         self.turn();
     }
 
+    /// Runs a turn of the shell: sends all acknowledgements, and records commands.
     fn turn(&mut self) {
         self.consumer.handle_timeout(self.now);
         for session in 0..self.consumer.sessions() {
@@ -146,7 +162,7 @@ fn setup_with(sessions: usize) -> Setup {
 }
 
 #[test]
-fn conservation_equation_needs_every_position_exactly_once() {
+fn counters_balance_only_if_every_position_is_counted_once() {
     let mut totals = Rig::new(plain()).consumer.totals();
     assert!(totals.adds_up(), "no message arrived");
     (totals.intake.rejected[0], totals.intake.ignored[0]) = (1, 2);
@@ -166,10 +182,10 @@ fn erased_list_applies_from_the_next_message_on() {
     let mut rig = Rig::new(plain());
     rig.go_live(0, 100);
     let topic = "drivers/e/gps";
-    rig.receive(0, true, topic, &payload(&[1]));
+    rig.receive(0, topic, &payload(&[1]));
     rig.consumer.set_erased(Arc::new(Erased::new(["e".to_owned()])));
-    rig.receive(0, true, topic, &payload(&[2]));
-    rig.receive(0, true, GPS, &payload(&[3]));
+    rig.receive(0, topic, &payload(&[2]));
+    rig.receive(0, GPS, &payload(&[3]));
     let totals = rig.consumer.totals();
     assert_eq!((totals.erased(), totals.in_flight(), totals.adds_up()), (1, 2, true), "{totals:?}");
 }
@@ -182,7 +198,7 @@ fn encrypted_messages_are_counted_and_logged_once() {
     rig.turn();
     assert_eq!(rig.lines(words).len(), 0);
     for _ in 0..3 {
-        rig.receive(0, true, "owntracks/phone", r#"{"_type":"encrypted","data":"AAAA"}"#);
+        rig.receive(0, "owntracks/phone", r#"{"_type":"encrypted","data":"AAAA"}"#);
         rig.turn();
     }
     assert_eq!(rig.lines(words).len(), 1);
@@ -249,7 +265,7 @@ fn small_windows_are_logged_once_after_all_sessions_connect() {
         }
         (0..3).for_each(|_| rig.turn());
         let logged = rig.lines(words);
-        assert_eq!(logged.len(), lines, "{sessions} sessions, {wanted}: {logged:?}");
+        assert_eq!(logged.len(), lines, "{sessions} sessions, {wanted} wanted: {logged:?}");
         let is_window_warning =
             |(warns, line): &(bool, String)| *warns && line.contains("allows 20 ");
         assert!(logged.iter().all(is_window_warning), "{logged:?}");
@@ -285,9 +301,10 @@ fn acks_stalled_for_20_s_make_the_process_unready() {
     let mut setup = plain();
     setup.intake.batch.age_max = Duration::from_secs(60);
     let mut world = World::new(setup, Server::new(1), Instant::now());
-    world.publish(1, true, false);
+    world.publish(1);
     for _ in 0..4 {
-        (0..5).for_each(|_| world.publish(1, true, false)); // a full batch, and one message in the next batch
+        // Fill a batch, and leave one message in the next batch.
+        (0..5).for_each(|_| world.publish(1));
         world.wait(Duration::from_secs(15));
         assert_eq!(world.consumer.session(0).unacked(), 1);
         assert_eq!(world.consumer.unready_reasons(world.instant()), [""; 0]);
@@ -327,14 +344,14 @@ fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
 }
 
 /// Builds a rig whose buffer has room for eight batches of ten rows each. A batch closes when the
-/// first row of the next one arrives.
+/// first row of the next batch arrives.
 fn rig_with_room_for_eight_batches() -> Rig {
     let mut setup = plain();
     let bytes_max = 10 * POSITION_BYTES_MAX;
     let batch = Limits { rows_max: 1_000, age_max: Duration::from_secs(60), bytes_max };
     setup.intake = intake::IntakeConfig { batch, buffer_bytes_max: 8 * bytes_max };
     setup.consumer.buffer_bytes_max = 8 * bytes_max;
-    (setup.delivery.inserts_in_flight, setup.delivery.spool) = (1, true);
+    (setup.delivery.inserts_in_flight, setup.delivery.has_spool) = (1, true);
     let mut rig = Rig::new(setup);
     rig.report_ready();
     rig.go_live(0, 1_000);
@@ -345,7 +362,7 @@ fn rig_with_room_for_eight_batches() -> Rig {
 /// Fills the buffer with this many waiting batches, in addition to the batch that is being inserted
 /// and the open batch.
 fn fill(rig: &mut Rig, batches: usize) {
-    (0..batches + 2).for_each(|_| rig.receive(0, false, GPS, &payload(&[0; 10])));
+    (0..batches + 2).for_each(|_| rig.receive_at_most_once(0, GPS, &payload(&[0; 10])));
     rig.turn();
 }
 
@@ -355,11 +372,11 @@ fn session_reconnects_when_half_its_buffer_share_is_free() {
     assert_eq!(
         rig.consumer.sessions(),
         4,
-        "one member and three visits, so a share of the buffer is two batches"
+        "one consuming session and three visits, so a share of the buffer is two batches"
     );
     fill(&mut rig, 8);
     assert_eq!((rig.consumer.totals().intake.shed, rig.consumer.totals().in_flight()), (0, 100));
-    rig.receive(0, true, GPS, &payload(&[1]));
+    rig.receive(0, GPS, &payload(&[1]));
     rig.turn();
     assert_eq!(
         (rig.consumer.session(0).totals().messages_deferred, rig.is_reconnecting(0)),
@@ -387,19 +404,20 @@ fn half_full_buffer_spools_a_slow_insert() {
 fn deferring_for_the_clock_does_not_cause_spooling() {
     let mut setup = setup_with(2);
     setup.intake = intake_settings(1);
-    setup.delivery.spool = true;
+    setup.delivery.has_spool = true;
     let mut rig = Rig::new(setup);
     rig.report_ready();
     (0..2).for_each(|session| rig.go_live(session, 1_000));
     rig.turn();
-    rig.receive(0, true, GPS, &payload(&[1]));
+    rig.receive(0, GPS, &payload(&[1]));
     for wall_ms in [WALL_MS, 0] {
         rig.consumer.read_clock(Now { instant: rig.now, wall: Timestamp::from_unix_ms(wall_ms) });
     }
-    rig.receive(1, true, GPS, &payload(&[2]));
+    rig.receive(1, GPS, &payload(&[2]));
     rig.wait(300);
     assert_eq!((rig.attempts.len(), rig.stored), (1, 0));
-    rig.receive(0, true, GPS, &payload(&[3])); // and this one waits for an acknowledgement, too
+    // Unlike the other session, this one also waits for an acknowledgement.
+    rig.receive(0, GPS, &payload(&[3]));
     rig.turn();
     assert_eq!(rig.stored, 1);
 }
@@ -421,28 +439,28 @@ fn clock_step_above_the_limit_counts_as_a_jump() {
         assert_eq!(
             rig.consumer.watcher_request(rig.now).clock_jumps,
             u64::from(reason.is_some()),
-            "{ms}"
+            "{ms} ms"
         );
         let reasons = rig.unready_reasons().join("; ");
-        assert!(reason.is_none_or(|reason| reasons.contains(reason)), "{ms}: {reasons}");
+        assert!(reason.is_none_or(|reason| reasons.contains(reason)), "{ms} ms: {reasons}");
     }
 }
 
 #[test]
-fn uncompared_clock_defers_only_while_it_would_reject_most() {
+fn uncompared_clock_defers_only_while_it_would_reject_most_messages() {
     let too_new = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, WALL_MS + 3_600_000);
     let mut rig = Rig::new(setup_with(2));
     let is_clock_doubted =
         |rig: &Rig| rig.unready_reasons().iter().any(|reason| reason.starts_with("clock:"));
     (0..2).for_each(|session| rig.go_live(session, 100));
-    rig.receive(0, true, GPS, r#"{"lat":1,"lng":2}"#);
+    rig.receive(0, GPS, r#"{"lat":1,"lng":2}"#);
     assert_eq!(rig.consumer.session(0).unacked(), 1, "no message contradicts this clock yet");
-    rig.receive(1, false, GPS, &too_new);
+    rig.receive_at_most_once(1, GPS, &too_new);
     assert!(!is_clock_doubted(&rig), "at QoS 0, nothing is deferred");
-    rig.receive(1, true, GPS, &too_new);
+    rig.receive(1, GPS, &too_new);
     rig.turn();
     assert_eq!((is_clock_doubted(&rig), rig.is_reconnecting(1)), (true, false));
-    (0..3).for_each(|seq| rig.receive(0, true, GPS, &payload(&[seq])));
+    (0..3).for_each(|seq| rig.receive(0, GPS, &payload(&[seq])));
     rig.turn();
     assert_eq!(
         (is_clock_doubted(&rig), rig.is_reconnecting(1)),

@@ -23,7 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
 
 /// The policy, with a scripted server and disk. The server answers each insert by `rule` after
-/// `insert_duration`; an insert that times out takes the whole timeout.
+/// `insert_duration`; an insert that times out takes the whole timeout. A name that contains
+/// `foreign` stands for columns of another version; the name `erased` for erased drivers.
 struct Rig {
     policy: Delivery,
     insert_duration: Duration,
@@ -37,6 +38,7 @@ struct Rig {
     tokens: BTreeMap<String, (String, Piece)>,
     /// Name of each file, and its number of rows or why it cannot be replayed.
     files: BTreeMap<File, (String, Result<usize, &'static str>)>,
+    /// Future reports, each with its time.
     pending: Vec<(Instant, Report)>,
     /// Batch name of each inserted piece, in order.
     inserted: Vec<String>,
@@ -50,7 +52,7 @@ struct Rig {
     /// Number of disk operations that hang.
     hanging: usize,
     /// Size of the next batch, in bytes.
-    bytes: usize,
+    batch_bytes: usize,
     /// Number of attempts sent to the server.
     attempts: usize,
 }
@@ -99,13 +101,13 @@ fn with_files(
         disk_is_full: false,
         disk_hangs: false,
         hanging: 0,
-        bytes: 1 << 20,
+        batch_bytes: 1 << 20,
         attempts: 0,
     }
 }
 
 fn spooling() -> DeliveryConfig {
-    DeliveryConfig { spool: true, ..policy_settings() }
+    DeliveryConfig { has_spool: true, ..policy_settings() }
 }
 
 impl Rig {
@@ -122,8 +124,18 @@ impl Rig {
         self.policy.handle_server_status(self.status.clone(), self.now);
     }
 
-    /// Enqueues a batch with this many rows if there is demand.
-    fn offer(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
+    /// Offers a batch of QoS 1 messages with this many rows. Returns its id; `None` if there is no
+    /// demand.
+    fn offer(&mut self, name: &str, rows: u32) -> Option<BatchId> {
+        self.offer_batch(name, rows, true)
+    }
+
+    /// Like [`offer`](Self::offer), for QoS 0 messages.
+    fn offer_at_most_once(&mut self, name: &str, rows: u32) -> Option<BatchId> {
+        self.offer_batch(name, rows, false)
+    }
+
+    fn offer_batch(&mut self, name: &str, rows: u32, at_least_once: bool) -> Option<BatchId> {
         if self.policy.demand(self.now) == Demand::Nothing {
             return None;
         }
@@ -132,7 +144,7 @@ impl Rig {
         let positions: Vec<_> = (0..rows).map(|seq| position(name, seq)).collect();
         let batch = Batch {
             id,
-            bytes: self.bytes,
+            bytes: self.batch_bytes,
             positions,
             at_least_once,
             opened_at: Some(self.now),
@@ -152,6 +164,7 @@ impl Rig {
         self.pending.push((self.now + Duration::from_millis(millis), Report { batch, outcome }));
     }
 
+    /// Executes all commands: decides their reports, and when the policy gets them.
     fn execute(&mut self) {
         while let Some(command) = self.policy.poll_command() {
             match command {
@@ -162,11 +175,12 @@ impl Rig {
                     let (name, rows) = self.names[&batch].clone();
                     assert!(piece.rows.end <= rows);
                     let target = (name.clone(), piece.clone());
-                    let known = self.tokens.entry(attempt.token).or_insert_with(|| target.clone());
+                    let used_for =
+                        self.tokens.entry(attempt.token).or_insert_with(|| target.clone());
                     // ClickHouse drops a second insert with the same token.
                     assert!(
-                        *known == target || name == "erased",
-                        "{target:?} sent with the token of {known:?}"
+                        *used_for == target || name == "erased",
+                        "{target:?} sent with the token of {used_for:?}"
                     );
                     let took = self.insert_duration;
                     let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
@@ -214,7 +228,7 @@ impl Rig {
                             Loaded::Rows(vec![rows])
                         }
                         Some((_, Err("newer"))) => Loaded::Newer("format version 2".to_owned()),
-                        Some((_, Err("damaged"))) => Loaded::Damaged("torn".to_owned()),
+                        Some((_, Err("damaged"))) => Loaded::Damaged("truncated".to_owned()),
                         Some((_, Err(why))) => Loaded::Unreadable(why.to_owned()),
                         None => Loaded::Gone,
                     };
@@ -240,6 +254,7 @@ impl Rig {
         self.notices.extend(std::iter::from_fn(|| self.policy.poll_notice()));
     }
 
+    /// Advances time, with a step at each deadline of the policy and at each report.
     fn wait(&mut self, duration: Duration) {
         let until = self.now + duration;
         loop {
@@ -267,6 +282,7 @@ impl Rig {
         self.execute();
     }
 
+    /// Waits until this many pieces are inserted in all. Returns how long that took.
     fn wait_for_inserted(&mut self, count: usize) -> Duration {
         let began = self.now;
         while self.inserted.len() < count {
@@ -287,24 +303,32 @@ impl Rig {
     fn has_notice(&self, matches: impl Fn(&DeliveryNotice) -> bool) -> bool {
         self.notices.iter().any(matches)
     }
+
+    /// Makes a file unreplayable for this reason.
+    fn break_file(&mut self, file: File, reason: &'static str) {
+        let (_, rows) = self.files.get_mut(&file).unwrap();
+        *rows = Err(reason);
+    }
 }
 
+/// Returns the names `bad0`, `bad1`, …, and then `good0`, `good1`, ….
 fn names(bad: usize, good: usize) -> Vec<String> {
-    (0..bad).map(|n| format!("bad{n}")).chain((0..good).map(|n| format!("good{n}"))).collect()
+    let bad_names = (0..bad).map(|index| format!("bad{index}"));
+    bad_names.chain((0..good).map(|index| format!("good{index}"))).collect()
 }
 
 #[test]
 fn insert_logs_its_success_only_after_a_failure() {
-    let failing = Cell::new(2);
+    let failures_left = Cell::new(2);
     let mut rig = rig(policy_settings(), move |name, _| {
-        let fails = name == "bad" && failing.get() > 0;
-        failing.set(failing.get() - u32::from(fails));
+        let fails = name == "bad" && failures_left.get() > 0;
+        failures_left.set(failures_left.get() - u32::from(fails));
         if fails { Err(FailureKind::Transient) } else { Ok(()) }
     });
-    rig.offer("good", 1, true).unwrap();
+    rig.offer("good", 1).unwrap();
     rig.wait_for_inserted(1);
     assert!(!rig.has_notice(|notice| matches!(notice, DeliveryNotice::InsertSucceeded { .. })));
-    let id = rig.offer("bad", 1, true).unwrap();
+    let id = rig.offer("bad", 1).unwrap();
     rig.wait_for_inserted(2);
     let line = format!("insert succeeded after 2 failures, batch {id}");
     assert!(rig.has_notice(|notice| notice.to_string() == line), "{:?}", rig.notices);
@@ -341,11 +365,11 @@ fn only_erased_positions_are_counted_as_erased() {
 #[test]
 fn fully_erased_batch_is_durable_and_server_health_unchanged() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(30));
     let unready = rig.unready();
     assert!(unready.contains("no insert gets through"), "{unready}");
-    let id = rig.offer("erased", 10, true).unwrap();
+    let id = rig.offer("erased", 10).unwrap();
     rig.wait(Duration::from_millis(50));
     assert!(rig.durable.contains(&id));
     let totals = rig.policy.totals();
@@ -357,10 +381,11 @@ fn fully_erased_batch_is_durable_and_server_health_unchanged() {
 #[test]
 fn failure_is_cleared_when_its_batch_is_fully_erased() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Transient));
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(30));
     assert!(rig.unready().contains("no insert gets through"), "{}", rig.unready());
-    rig.names.get_mut(&id).unwrap().0 = "erased".to_owned();
+    let (name, _) = rig.names.get_mut(&id).unwrap();
+    *name = "erased".to_owned();
     rig.wait(Duration::from_secs(10));
     assert!(rig.durable.contains(&id));
     assert_eq!(rig.unready(), "");
@@ -380,9 +405,9 @@ fn failed_file_that_disappears_is_not_retried() {
 #[test]
 fn earlier_refusal_does_not_block_spooling_once_the_server_is_down() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(60));
-    assert!(rig.durable.is_empty(), "not spooled: an operator must fix it");
+    assert!(rig.durable.is_empty(), "not spooled, because an operator must fix the fault");
     rig.report_query_result(Err("no answer".to_owned()));
     rig.wait(Duration::from_secs(60));
     assert!(rig.durable.contains(&id));
@@ -392,7 +417,7 @@ fn earlier_refusal_does_not_block_spooling_once_the_server_is_down() {
 fn spool_refusals_are_not_counted_as_stored_and_do_not_flood_the_log() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Transient));
     rig.disk_is_full = true;
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(120));
     assert_eq!(rig.policy.totals().stored.iter().sum::<u64>(), 0);
     let failed =
@@ -404,22 +429,25 @@ fn spool_refusals_are_not_counted_as_stored_and_do_not_flood_the_log() {
 }
 
 #[test]
-fn one_failing_batch_does_not_stop_the_others() {
+fn failing_batch_does_not_stop_other_batches() {
     for kind in [FailureKind::Transient, FailureKind::Ambiguous, FailureKind::TimedOut] {
         let mut rig =
             rig(spooling(), move |name, _| if name == "poison" { Err(kind) } else { Ok(()) });
-        let mut direct = 0;
-        for n in 0..50 {
-            let name = if n == 0 { "poison".to_owned() } else { format!("d{n}") };
-            while rig.offer(&name, 1, true).is_none() {
+        let mut sent_directly = 0;
+        for index in 0..50 {
+            let name = if index == 0 { "poison".to_owned() } else { format!("d{index}") };
+            while rig.offer(&name, 1).is_none() {
                 rig.wait(Duration::from_millis(100));
             }
             let before = rig.files.len();
             rig.wait(Duration::from_secs(1));
-            direct += u32::from(n > 0 && rig.files.len() <= before);
+            sent_directly += u32::from(index > 0 && rig.files.len() <= before);
         }
         let took = rig.wait_for_inserted(49);
-        assert!(direct > 40, "{kind:?}: only {direct} of 49 went directly to the server");
+        assert!(
+            sent_directly > 40,
+            "{kind:?}: only {sent_directly} of 49 batches went directly to the server"
+        );
         assert!(took < 4 * TIMEOUT, "{kind:?}: the others waited {took:?}");
         rig.wait(Duration::from_secs(60));
         assert_eq!(rig.files.len(), 1);
@@ -433,10 +461,10 @@ fn other_batches_are_not_spooled_until_the_spool_has_a_file() {
         |name: &str, _: &Piece| if name == "bad" { Err(FailureKind::Transient) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
     rig.disk_hangs = true;
-    rig.offer("bad", 1, true).unwrap();
+    rig.offer("bad", 1).unwrap();
     rig.wait(Duration::from_millis(50));
     assert_eq!(rig.hanging, 1);
-    let good = rig.offer("good", 1, true).unwrap();
+    let good = rig.offer("good", 1).unwrap();
     rig.wait(Duration::from_millis(50));
     assert!(rig.hanging == 1 && rig.durable.contains(&good), "{:?}", rig.notices);
 }
@@ -447,7 +475,7 @@ fn replay_takes_no_slot_from_fresh_batches() {
     rig.insert_duration = Duration::from_secs(1);
     rig.wait(Duration::from_millis(100));
     assert_eq!(rig.attempts, 1);
-    (0..2).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
+    (0..2).for_each(|_| assert!(rig.offer("d", 1).is_some()));
     assert_eq!(rig.attempts, 3);
 }
 
@@ -455,7 +483,7 @@ fn replay_takes_no_slot_from_fresh_batches() {
 fn three_failures_in_a_row_make_the_process_unready() {
     let fails = |_: &str, _: &Piece| Err(FailureKind::Transient);
     let mut fresh = rig(policy_settings(), fails);
-    fresh.offer("d", 1, true).unwrap();
+    fresh.offer("d", 1).unwrap();
     for mut rig in [fresh, with_files(spooling(), &names(5, 0), fails)] {
         while rig.unready().is_empty() {
             rig.wait(Duration::from_millis(10));
@@ -474,7 +502,7 @@ fn bad_oldest_file_does_not_block_an_idle_spool() {
 }
 
 #[test]
-fn rejected_spool_files_do_not_delay_the_rest() {
+fn rejected_spool_files_do_not_delay_other_files() {
     let rule = |name: &str, _: &Piece| {
         if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) }
     };
@@ -497,10 +525,11 @@ fn rejected_spool_files_do_not_delay_the_rest() {
 #[test]
 fn unreadable_file_is_reported_and_does_not_delay_others() {
     let mut rig = with_files(spooling(), &names(1, 60), |_, _| Ok(()));
-    rig.files.values_mut().next().unwrap().1 = Err("the disk says no");
+    let oldest = *rig.files.keys().next().unwrap();
+    rig.break_file(oldest, "input/output error");
     let took = rig.wait_for_inserted(60);
     assert!(took < Duration::from_secs(5), "{took:?}");
-    assert!(rig.unready().contains("the disk says no"), "{}", rig.unready());
+    assert!(rig.unready().contains("input/output error"), "{}", rig.unready());
     assert_eq!(rig.policy.totals().in_spool, 10);
 }
 
@@ -553,8 +582,8 @@ fn files_replay_in_turn_and_an_empty_spool_is_ready() {
 fn only_damaged_spool_files_are_quarantined() {
     let mut rig = with_files(spooling(), &names(3, 1), |_, _| Ok(()));
     let files: Vec<File> = rig.files.keys().copied().collect();
-    rig.files.get_mut(&files[0]).unwrap().1 = Err("damaged");
-    rig.files.get_mut(&files[1]).unwrap().1 = Err("newer");
+    rig.break_file(files[0], "damaged");
+    rig.break_file(files[1], "newer");
     rig.files.remove(&files[2]);
     rig.wait_for_inserted(1);
     rig.wait(Duration::from_secs(60));
@@ -571,18 +600,18 @@ fn only_damaged_spool_files_are_quarantined() {
         )
     );
     assert!(rig.unready().contains("format version 2"), "{}", rig.unready());
-    assert!(!rig.policy.has_more_to_replay());
+    assert!(!rig.policy.has_batches_to_deliver());
 }
 
 #[test]
 fn permanent_failure_holds_qos_1_and_spools_qos_0() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     rig.policy.set_under_pressure(true);
-    let at_least_once = rig.offer("d1", 1, true).unwrap();
+    let at_least_once = rig.offer("d1", 1).unwrap();
     rig.wait(Duration::from_secs(300));
     assert!(rig.durable.is_empty(), "not acknowledged, even under pressure");
     assert!(rig.policy.watcher_request(rig.now).refusals > 0, "the tables must be checked again");
-    let at_most_once = rig.offer("d2", 1, false).unwrap();
+    let at_most_once = rig.offer_at_most_once("d2", 1).unwrap();
     rig.wait(Duration::from_secs(1));
     assert_eq!(rig.durable, BTreeSet::from([at_most_once]));
     rig.rule = Box::new(|_, _| Ok(()));
@@ -596,7 +625,7 @@ fn permanent_failure_holds_qos_1_and_spools_qos_0() {
 #[test]
 fn table_check_from_before_a_refused_insert_is_stale() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::Permanent));
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     let earlier_status = rig.status.clone();
     rig.wait(Duration::from_secs(1));
     rig.rule = Box::new(|_, _| Ok(())); // the table exists again, but its views may not
@@ -615,7 +644,7 @@ fn inserts_wait_for_the_tables() {
     ] {
         let mut rig = rig(spooling(), |_, _| Ok(()));
         rig.report_schema(schema);
-        rig.offer("d", 1, true).unwrap();
+        rig.offer("d", 1).unwrap();
         rig.wait(Duration::from_secs(300));
         assert_eq!(
             (rig.inserted.len(), rig.durable.len()),
@@ -634,9 +663,9 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TimedOut));
     for (name, free_slots) in [("a", 2), ("b", 1)] {
         assert_eq!(rig.policy.demand(rig.now), Demand::ToInsert(free_slots));
-        rig.offer(name, 1, true).unwrap();
+        rig.offer(name, 1).unwrap();
     }
-    assert_eq!(rig.offer("c", 1, true), None);
+    assert_eq!(rig.offer("c", 1), None);
     rig.wait(Duration::from_secs(1));
     assert!(rig.durable.is_empty(), "no pressure: the inserts may still commit");
     assert_eq!(rig.policy.demand(rig.now), Demand::Nothing);
@@ -644,7 +673,7 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
     rig.wait(Duration::from_millis(50));
     assert_eq!(rig.durable.len(), 2, "spooled while they are being inserted");
     assert_eq!(rig.policy.demand(rig.now), Demand::ToStore);
-    rig.offer("c", 1, true).unwrap();
+    rig.offer("c", 1).unwrap();
     rig.wait(Duration::from_millis(50));
     assert_eq!(
         (rig.durable.len(), rig.files.len()),
@@ -663,20 +692,21 @@ fn slow_inserts_under_pressure_are_acked_from_the_spool() {
 
 #[test]
 fn slow_insert_is_noticed_after_250_ms_if_it_may_be_spooled() {
-    for (spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)] {
-        let mut rig = rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Ok(()));
+    for (has_spool, under_pressure) in [(false, false), (false, true), (true, false), (true, true)]
+    {
+        let mut rig = rig(DeliveryConfig { has_spool, ..policy_settings() }, |_, _| Ok(()));
         rig.policy.set_under_pressure(under_pressure);
-        rig.offer("d", 1, true).unwrap();
+        rig.offer("d", 1).unwrap();
         let after_100_ms = rig.began + Duration::from_millis(100);
         let checked_after = rig.policy.poll_timeout(after_100_ms).unwrap() - rig.began;
-        assert_eq!(checked_after < Duration::from_millis(350), spool && under_pressure);
+        assert_eq!(checked_after < Duration::from_millis(350), has_spool && under_pressure);
     }
 }
 
 #[test]
 fn hung_server_is_reported_in_seconds_and_recovery_at_once() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TimedOut));
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(6));
     assert!(
         rig.has_notice(|notice| matches!(notice, DeliveryNotice::NoAnswer { .. })),
@@ -698,7 +728,7 @@ fn hung_server_is_reported_in_seconds_and_recovery_at_once() {
 fn flapping_health_aborts_an_insert_only_once() {
     let mut rig = rig(policy_settings(), |_, _| Ok(()));
     rig.rule = Box::new(|_, _| Err(FailureKind::TimedOut)); // the insert takes a minute
-    let id = rig.offer("d", 1, true).unwrap();
+    let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(1));
     for _ in 0..10 {
         rig.report_query_result(Err("no answer".to_owned()));
@@ -719,7 +749,7 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
         if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
     let mut rig = rig(spooling(), rule);
-    let id = rig.offer("d", 100, true).unwrap();
+    let id = rig.offer("d", 100).unwrap();
     rig.wait(Duration::from_secs(2));
     assert!(rig.durable.contains(&id));
     assert_eq!(rig.inserted.len(), 16, "halved until it fits");
@@ -733,8 +763,8 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
             .filter(|notice| matches!(notice, DeliveryNotice::TooLarge { .. }))
             .count();
         assert_eq!(logged, 1, "logged once, not for each half or for a later larger batch");
-        rig.bytes = bytes;
-        rig.offer("d", 100, true).unwrap();
+        rig.batch_bytes = bytes;
+        rig.offer("d", 100).unwrap();
         rig.wait(Duration::from_secs(2));
         assert_eq!(rig.policy.batch_bytes_max(), Some(bytes_max));
     }
@@ -744,9 +774,11 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
 fn oversized_row_waits_while_its_batch_is_being_stored() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TooLarge));
     rig.policy.set_under_pressure(true);
-    rig.insert_duration = Duration::from_millis(255); // the write begins at 250 ms, and is refused at 260
+    // The insert ends while the batch is being written: the write begins at 250 ms, and is refused
+    // at 260 ms.
+    rig.insert_duration = Duration::from_millis(255);
     rig.disk_is_full = true;
-    rig.offer("d", 1, true).unwrap();
+    rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(5));
     assert_eq!((rig.attempts, rig.policy.totals().refused), (1, 1));
     rig.wait(Duration::from_secs(1));
@@ -760,7 +792,7 @@ fn only_the_oversized_row_goes_into_quarantine() {
             if piece.rows.contains(&row) { Err(FailureKind::TooLarge) } else { Ok(()) }
         };
         for mut rig in [rig(spooling(), rule), with_files(spooling(), &names(0, 1), rule)] {
-            rig.offer("d", 10, true).unwrap();
+            rig.offer("d", 10).unwrap();
             rig.wait(Duration::from_secs(30));
             let batches = usize::from(rig.policy.totals().spool_at_start > 0) + 1;
             let totals = rig.policy.totals();
@@ -784,14 +816,15 @@ fn oversized_row_is_acked_when_its_own_file_is_durable() {
     for (is_full, reason) in [(true, "spool: full"), (false, "spool.dir has not answered")] {
         let mut rig = rig(spooling(), rule);
         (rig.disk_is_full, rig.disk_hangs) = (is_full, !is_full);
-        let id = rig.offer("d", 10, true).unwrap();
+        let id = rig.offer("d", 10).unwrap();
         rig.wait(Duration::from_secs(60));
         assert!(rig.durable.is_empty(), "{reason}: the row is in memory only");
         assert!(rig.unready().contains(reason), "{}", rig.unready());
         assert!(!rig.unready().contains("no answer to an insert"), "{}", rig.unready());
         let refused = rig.policy.totals().refused;
         assert_eq!((50..=60).contains(&refused), is_full, "{refused} refusals: one a second");
-        let others: Vec<_> = (0..5).filter_map(|n| rig.offer(&format!("d{n}"), 1, true)).collect();
+        let others: Vec<_> =
+            (0..5).filter_map(|index| rig.offer(&format!("d{index}"), 1)).collect();
         rig.wait(Duration::from_secs(1));
         assert!(others.len() == 1 && rig.durable.contains(&others[0]), "the other slot is free");
         assert!(rig.unready().contains(reason), "reported for as long as a batch needs the disk");
@@ -836,7 +869,7 @@ fn oversized_reject_without_a_spool_is_counted_as_dropped() {
             },
         );
     let batch = Batch {
-        bytes: rig.bytes,
+        bytes: rig.batch_bytes,
         positions: vec![position("d", 0)],
         rejects: vec![reject(Reason::InvalidJson, 9), reject(Reason::InvalidJson, 65_536)],
         at_least_once: true,
@@ -855,7 +888,7 @@ fn oversized_reject_without_a_spool_is_counted_as_dropped() {
 #[test]
 fn oversized_row_without_a_spool_is_dropped_and_counted() {
     let mut rig = rig(policy_settings(), |_, _| Err(FailureKind::TooLarge));
-    rig.offer("d", 2, true).unwrap();
+    rig.offer("d", 2).unwrap();
     rig.wait(Duration::from_secs(1));
     let totals = rig.policy.totals();
     assert_eq!(
@@ -891,7 +924,7 @@ fn flapping_spool_is_logged_once_a_minute() {
         rig.policy.set_under_pressure(true);
         for turn in 0..240 {
             rig.disk_is_full = !alternates || turn % 2 == 0;
-            rig.offer("d", 1, true).unwrap();
+            rig.offer("d", 1).unwrap();
             rig.wait(Duration::from_millis(500));
         }
         let is_about_spool = |notice: &&DeliveryNotice| {
@@ -910,7 +943,7 @@ fn failing_spool_does_not_block_inserts() {
         move |_: &str, _: &Piece| if down.get() { Err(FailureKind::Ambiguous) } else { Ok(()) };
     let mut rig = rig(spooling(), rule);
     rig.disk_is_full = true;
-    rig.offer("d", 10, true).unwrap();
+    rig.offer("d", 10).unwrap();
     rig.wait(Duration::from_secs(60));
     is_down.set(false);
     rig.wait(Duration::from_secs(6)); // a little more than the longest retry delay
@@ -919,11 +952,12 @@ fn failing_spool_does_not_block_inserts() {
 
 #[test]
 fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
-    for spool in [false, true] {
-        let mut rig =
-            rig(DeliveryConfig { spool, ..policy_settings() }, |_, _| Err(FailureKind::Transient));
+    for has_spool in [false, true] {
+        let mut rig = rig(DeliveryConfig { has_spool, ..policy_settings() }, |_, _| {
+            Err(FailureKind::Transient)
+        });
         rig.disk_hangs = true;
-        rig.offer("d", 10, true).unwrap();
+        rig.offer("d", 10).unwrap();
         rig.wait(Duration::from_secs(60));
         assert!((8..=30).contains(&rig.attempts), "{} attempts in a minute", rig.attempts);
     }
@@ -931,24 +965,26 @@ fn retries_back_off_without_a_spool_or_with_a_hung_disk() {
 
 #[test]
 fn demand_is_bounded_by_insert_and_spool_capacity() {
-    for spool in [false, true] {
+    for has_spool in [false, true] {
         let mut rig =
-            rig(DeliveryConfig { spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| Ok(()));
+            rig(DeliveryConfig { has_spool, inserts_in_flight: 3, ..policy_settings() }, |_, _| {
+                Ok(())
+            });
         rig.policy.set_under_pressure(true);
         rig.insert_duration = Duration::from_millis(300);
         rig.disk_hangs = true;
-        (0..3).for_each(|_| assert!(rig.offer("d", 1, true).is_some()));
-        assert_eq!((rig.offer("d", 1, true), rig.hanging), (None, 0), "all three slots are taken");
+        (0..3).for_each(|_| assert!(rig.offer("d", 1).is_some()));
+        assert_eq!((rig.offer("d", 1), rig.hanging), (None, 0), "all three slots are taken");
         rig.wait(Duration::from_millis(251));
         assert_eq!(
             rig.policy.demand(rig.now),
-            if spool { Demand::ToStore } else { Demand::Nothing }
+            if has_spool { Demand::ToStore } else { Demand::Nothing }
         );
         for _ in 0..50 {
-            rig.offer("d", 1, true);
+            rig.offer("d", 1);
             rig.wait(Duration::from_millis(200));
         }
-        assert_eq!(rig.hanging, if spool { 5 } else { 0 });
+        assert_eq!(rig.hanging, if has_spool { 5 } else { 0 });
     }
 }
 
@@ -957,17 +993,17 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
     let in_halves = |_: &str, piece: &Piece| {
         if piece.rows.len() > 5 { Err(FailureKind::TooLarge) } else { Ok(()) }
     };
-    let gone = || Schema::Refused("an operator dropped them".to_owned());
+    let dropped_tables = || Schema::Refused("an operator dropped them".to_owned());
     for (mut rig, wait_ms) in [
         (with_files(spooling(), &names(0, 1), |_, _| Ok(())), 2), // while a file is being read
         (with_files(spooling(), &names(0, 1), in_halves), 30),    // in the first half of a file
         (rig(spooling(), in_halves), 30),                         // in the first half of a batch
     ] {
         if rig.files.is_empty() {
-            rig.offer("d", 10, true).unwrap();
+            rig.offer("d", 10).unwrap();
         }
         rig.wait(Duration::from_millis(wait_ms));
-        rig.report_schema(gone());
+        rig.report_schema(dropped_tables());
         let before = rig.inserted.len();
         rig.wait(Duration::from_secs(60));
         assert!(rig.inserted.len() <= before + 1, "only the insert that had begun");
@@ -983,10 +1019,10 @@ fn split_inserts_and_replays_pause_while_the_tables_are_gone() {
 fn leaving_process_spools_unfinished_batches_after_12_s() {
     let mut rig = with_files(spooling(), &names(0, 3), |_, _| Err(FailureKind::TimedOut));
     rig.report_schema(Schema::Refused("not yet".to_owned()));
-    let id = rig.offer("d", 1, false).unwrap();
+    let id = rig.offer_at_most_once("d", 1).unwrap();
     rig.wait(Duration::from_secs(1));
     rig.report_schema(Schema::Ready);
-    let at_least_once = rig.offer("e", 1, true).unwrap();
+    let at_least_once = rig.offer("e", 1).unwrap();
     rig.policy.leave(rig.now);
     rig.wait(Duration::from_secs(11));
     assert!(!rig.durable.contains(&at_least_once));
@@ -996,12 +1032,12 @@ fn leaving_process_spools_unfinished_batches_after_12_s() {
     assert!(rig.now > rig.began);
 }
 
-/// If this report were accepted in the wrong stage, a batch would be dropped during its insert.
+/// If the report were accepted in this stage, the batch would be dropped during its insert.
 #[test]
 #[should_panic(expected = "a report does not fit the batch's stage")]
 fn removed_report_for_a_batch_without_a_file_panics() {
     let mut rig = rig(spooling(), |_, _| Ok(()));
-    let batch = rig.offer("a", 1, true).unwrap();
+    let batch = rig.offer("a", 1).unwrap();
     rig.report(batch, Outcome::Removed);
 }
 
@@ -1009,7 +1045,7 @@ fn removed_report_for_a_batch_without_a_file_panics() {
 #[should_panic(expected = "a report does not fit the batch's stage")]
 fn second_report_of_an_attempt_panics() {
     let mut rig = rig(spooling(), |_, _| Ok(()));
-    let batch = rig.offer("a", 1, true).unwrap();
+    let batch = rig.offer("a", 1).unwrap();
     rig.report(batch, Outcome::Inserted { took: TIMEOUT, erased: 0 });
     rig.report(batch, Outcome::Inserted { took: TIMEOUT, erased: 0 });
 }

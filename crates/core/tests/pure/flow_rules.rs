@@ -16,13 +16,14 @@ use milepost_core::session::events::{
 use milepost_decode::Message;
 
 use crate::rows::{
-    connected, consumer_settings, decoder, intake_settings, now, payload, policy_settings,
-    session_settings,
+    consumer_settings, decoder, intake_settings, new_session, now, payload, policy_settings,
+    resumed, session_settings,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
+/// A consumer whose broker and ClickHouse the test plays.
 struct Rig {
     consumer: Consumer,
     now: Instant,
@@ -32,13 +33,14 @@ struct Rig {
     attempts: Vec<u64>,
 }
 
-/// Builds a consumer. With 0 `sessions`, it only visits former sessions.
+/// Builds a consumer with this many sessions, and batches of at most `rows_max` rows. With 0
+/// `sessions`, the consumer only visits former sessions.
 fn rig(sessions: usize, rows_max: usize) -> Rig {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let intake = Intake::new(intake_settings(rows_max), decoder());
     let consumer = Consumer::new(consumer_settings(sessions), intake, delivery);
     let mut rig = Rig { consumer, now: Instant::now(), batches: Vec::new(), attempts: Vec::new() };
-    rig.clock(None);
+    rig.report_clock(None);
     rig.turn();
     rig
 }
@@ -72,12 +74,18 @@ impl Rig {
         self.consumer.handle_event(id, event, self.now);
     }
 
-    fn connected(&mut self, id: usize, session_present: bool) {
-        self.event(id, connected(session_present, Some(100)));
+    /// Handles a CONNACK that resumes the session, with a window of 100.
+    fn resume(&mut self, id: usize) {
+        self.event(id, resumed(Some(100)));
+    }
+
+    /// Handles a CONNACK of a new session, with a window of 100.
+    fn connect_to_new_session(&mut self, id: usize) {
+        self.event(id, new_session(Some(100)));
     }
 
     fn go_live(&mut self, id: usize) {
-        self.connected(id, true);
+        self.resume(id);
         self.event(id, SessionEvent::Subscribed { refusals: Vec::new() });
         self.turn();
     }
@@ -111,12 +119,13 @@ impl Rig {
     }
 
     /// Reports the result of comparing this clock with ClickHouse's.
-    fn clock(&mut self, fault: Option<&str>) {
+    fn report_clock(&mut self, fault: Option<&str>) {
         let clock_fault = fault.map(str::to_owned);
         self.consumer
             .handle_server_status(ServerStatus { clock_fault, ..ServerStatus::ready() }, self.now);
     }
 
+    /// Reports this outcome for every insert in flight.
     fn answer(&mut self, outcome: impl Fn() -> Outcome) {
         for batch in std::mem::take(&mut self.attempts) {
             self.consumer.handle_report(Report { batch, outcome: outcome() }, self.now);
@@ -154,32 +163,34 @@ impl Rig {
     }
 }
 
+/// Closes the connection; the broker keeps the session.
 const CLOSE: SessionCommand = SessionCommand::Disconnect { end_session: false };
 
 #[test]
-fn metrics_sum_all_sessions() {
+fn totals_are_summed_over_all_sessions() {
     let mut rig = rig(2, 50);
-    let each = |rig: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(rig, id));
+    let for_both_sessions =
+        |rig: &mut Rig, act: fn(&mut Rig, usize)| (0..2).for_each(|id| act(rig, id));
     let mut expected = SessionTotals { window: 2_000, ..SessionTotals::default() };
     assert_eq!(rig.totals(), expected, "no CONNACK has announced a window yet");
 
-    each(&mut rig, Rig::go_live);
+    for_both_sessions(&mut rig, Rig::go_live);
     (expected.connected, expected.window) = (2, 200);
     assert_eq!(rig.totals(), expected);
 
-    each(&mut rig, |rig, id| rig.publish(id, Some(1), 1));
-    rig.clock(Some("wrong"));
-    each(&mut rig, |rig, id| rig.publish(id, Some(2), 1));
+    for_both_sessions(&mut rig, |rig, id| rig.publish(id, Some(1), 1));
+    rig.report_clock(Some("wrong"));
+    for_both_sessions(&mut rig, |rig, id| rig.publish(id, Some(2), 1));
     (expected.messages_received, expected.messages_deferred) = (2, 2);
     (expected.unacked, expected.held_by_broker) = (2, 2);
     assert_eq!(rig.totals(), expected);
 
-    each(&mut rig, Rig::cut);
+    for_both_sessions(&mut rig, Rig::cut);
     (expected.unacked, expected.connected) = (0, 0);
     assert_eq!(rig.totals(), expected, "the broker redelivers unacknowledged messages");
 
     rig.wait(SECOND);
-    each(&mut rig, |rig, id| rig.connected(id, false));
+    for_both_sessions(&mut rig, |rig, id| rig.connect_to_new_session(id));
     (expected.reconnects, expected.sessions_lost, expected.held_by_broker) = (2, 2, 0);
     expected.sessions_lost_at_risk = 2; // the deferred messages
     assert_eq!(rig.totals(), expected);
@@ -208,10 +219,10 @@ fn session_kept_at_shutdown_receives_nothing_more_and_closes() {
 #[test]
 fn deferred_messages_are_redelivered_after_the_next_suback() {
     let mut rig = rig(1, 50);
-    rig.connected(0, true);
-    rig.clock(Some("wrong"));
+    rig.resume(0);
+    rig.report_clock(Some("wrong"));
     (1..3).for_each(|packet_id| rig.publish(0, Some(packet_id), 1));
-    rig.clock(None);
+    rig.report_clock(None);
     rig.turn();
     assert_eq!(rig.commands(0), [SessionCommand::Subscribe]);
     rig.event(0, SessionEvent::Subscribed { refusals: Vec::new() });
@@ -226,10 +237,10 @@ fn missing_redeliveries_count_unacked_and_deferred_messages() {
     let mut rig = rig(1, 50);
     rig.go_live(0);
     rig.publish(0, Some(1), 1);
-    rig.clock(Some("wrong"));
+    rig.report_clock(Some("wrong"));
     rig.publish(0, Some(2), 1);
     rig.fail(0);
-    rig.connected(0, true);
+    rig.resume(0);
     rig.publish(0, Some(3), 1); // a new message, before any redelivery
     rig.turn();
     let lines = rig.lines().join("\n");
@@ -244,22 +255,22 @@ fn leaving_session_retries_within_1_s_and_others_within_5_s() {
         if leaves {
             rig.consumer.leave(Leave::Unsubscribe, rig.now);
         }
-        let last = (0..8).map(|_| rig.fail(0)).last().unwrap();
-        assert!((longest / 2..=longest).contains(&last), "{last:?} of {longest:?}");
+        let last_delay = (0..8).map(|_| rig.fail(0)).last().unwrap();
+        assert!((longest / 2..=longest).contains(&last_delay), "{last_delay:?} of {longest:?}");
     }
 }
 
 #[test]
 fn visit_gives_up_after_eight_attempts_unless_session_exists() {
-    for is_known in [false, true] {
+    for exists in [false, true] {
         let mut rig = rig(0, 50);
-        if is_known {
-            rig.connected(0, true);
+        if exists {
+            rig.resume(0);
         }
         for attempt in 1..10 {
             rig.cut(0);
             let has_ended = rig.connection(0) == ConnectionState::Ended;
-            assert_eq!(has_ended, !is_known && attempt >= 8, "{attempt}");
+            assert_eq!(has_ended, !exists && attempt >= 8, "attempt {attempt}");
             rig.wait(5 * SECOND);
         }
     }
@@ -272,7 +283,7 @@ fn unresponsive_broker_is_disconnected() {
         (0, SessionCommand::Unsubscribe, "our UNSUBSCRIBE"),
     ] {
         let mut rig = rig(sessions, 50);
-        rig.connected(0, true);
+        rig.resume(0);
         rig.wait(session_settings().answer_timeout);
         assert_eq!(rig.commands(0), [command, SessionCommand::HangUp]);
         let lines = rig.lines().join("\n");
@@ -331,7 +342,7 @@ fn session_is_empty_after_one_quiet_second_and_another_unsuback() {
         rig.connection(0)
     );
     rig.wait(SECOND);
-    rig.connected(0, true);
+    rig.resume(0);
     for _ in 0..2 {
         assert_eq!(rig.commands(0), [SessionCommand::Unsubscribe]);
         rig.unsuback(0);
@@ -350,7 +361,7 @@ fn one_read_can_fill_every_batch_in_demand() {
         Intake::new(settings, decoder()),
         Delivery::new(policy_settings(), SpoolInventory::default()),
     );
-    rig.clock(None);
+    rig.report_clock(None);
     rig.go_live(0);
     (1..=20).for_each(|packet_id| rig.publish(0, Some(packet_id), 1));
     assert_eq!((rig.totals().messages_received, rig.totals().messages_deferred), (20, 0));
@@ -384,7 +395,7 @@ fn batches_are_halved_after_a_too_large_insert() {
     assert!(bytes[1] <= bytes[0] / 2, "{bytes:?}");
 }
 
-/// By default, EMQX allows 32 messages in flight per session; further ones wait in its queue.
+/// By default, EMQX allows 32 messages in flight per session; further messages wait in its queue.
 #[test]
 fn full_window_is_an_unready_reason_with_advice() {
     for (wanted, advice) in
@@ -395,7 +406,7 @@ fn full_window_is_an_unready_reason_with_advice() {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         rig.consumer =
             Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
-        rig.clock(None);
+        rig.report_clock(None);
         rig.go_live(0); // a window of 100
         (1..=100).for_each(|id| rig.publish(0, Some(id), 1));
         let full_for = |rig: &mut Rig, seconds: u32| {

@@ -1,5 +1,5 @@
 //! Tests a process with fewer sessions than its predecessor: the broker still queues messages for
-//! the surplus ones.
+//! the predecessor's further sessions.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,16 @@ use proptest::prelude::*;
 
 use crate::model::server::{Mood, Server};
 use crate::model::{Backend as _, Setup, World};
-use crate::rows::{connected, consumer_settings, decoder, intake_settings, policy_settings};
+use crate::rows::{
+    consumer_settings, decoder, intake_settings, new_session, policy_settings, resumed,
+};
 
-/// Runs a process with `members` + `former` sessions, then one with `members`, while devices
-/// publish. Each of `kills` is the time in milliseconds after which a process is killed.
-fn shrink(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
+/// Runs a process with `consuming` + `former` sessions, and then a process with `consuming`
+/// sessions, while devices publish. Each of `kills` is the time, in milliseconds, after which a
+/// process is killed.
+fn shrink(consuming: usize, former: usize, expiry: Duration, kills: &[u64]) -> World<Server> {
     let setup = Setup {
-        consumer: consumer_settings(members + former),
+        consumer: consumer_settings(consuming + former),
         intake: intake_settings(50),
         delivery: policy_settings(),
         window: 20,
@@ -26,17 +29,17 @@ fn shrink(members: usize, former: usize, expiry: Duration, kills: &[u64]) -> Wor
     };
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(1));
-    (0..200).for_each(|_| world.publish(1, true, false));
-    world.setup.consumer.connections = Connections::Fixed(members);
+    (0..200).for_each(|_| world.publish(1));
+    world.setup.consumer.connections = Connections::Fixed(consuming);
     world.broker.expiry = Some(expiry);
     world.kill();
     for kill in kills {
-        world.publish(1, true, false);
+        world.publish(1);
         world.wait(Duration::from_millis(*kill));
         world.kill();
     }
     for _ in 0..100 {
-        (0..20).for_each(|_| world.publish(1, true, false));
+        (0..20).for_each(|_| world.publish(1));
         world.wait(Duration::from_millis(250));
     }
     world
@@ -63,8 +66,8 @@ fn former_sessions_are_emptied_before_any_of_them_expires() {
     );
 }
 
-/// Under load, a CONNACK can take a second, and messages wait in each session until it is visited.
-/// Visits therefore run concurrently.
+/// Under load, a CONNACK can take a second, and messages wait in each session until the session is
+/// visited. Visits therefore run concurrently.
 #[test]
 fn sixty_former_sessions_are_visited_in_four_rounds() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
@@ -72,15 +75,14 @@ fn sixty_former_sessions_are_visited_in_four_rounds() {
         Consumer::new(consumer_settings(4), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     (0..4).for_each(|index| {
-        consumer.handle_event(index, connected(true, None), now);
+        consumer.handle_event(index, resumed(None), now);
         consumer.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     });
     consumer.handle_timeout(now);
     let (mut answered, mut rounds) = (4, 0);
     while answered < consumer.sessions() {
         let dialed = consumer.sessions();
-        (answered..dialed)
-            .for_each(|index| consumer.handle_event(index, connected(true, None), now));
+        (answered..dialed).for_each(|index| consumer.handle_event(index, resumed(None), now));
         consumer.handle_timeout(now);
         (answered, rounds) = (dialed, rounds + 1);
     }
@@ -88,8 +90,8 @@ fn sixty_former_sessions_are_visited_in_four_rounds() {
     assert!(rounds <= 4, "{rounds} rounds of CONNACKs");
 }
 
-/// Empty sessions are kept until the last one is empty: a gap in the numbers would hide the
-/// sessions after it from the next process.
+/// Empty sessions are kept until the last session is empty: a gap in the numbers would hide the
+/// sessions after the gap from the next process.
 #[test]
 fn killed_process_leaves_no_gap_in_session_numbers() {
     let setup = Setup {
@@ -101,17 +103,17 @@ fn killed_process_leaves_no_gap_in_session_numbers() {
     };
     let mut world = World::new(setup, Server::new(1), Instant::now());
     world.wait(Duration::from_secs(1));
-    (0..16).for_each(|_| world.publish(1, true, false));
+    (0..16).for_each(|_| world.publish(1));
     world.wait(Duration::from_secs(10));
-    world.server.mood(Mood::Refusing);
-    world.publish(1, true, false); // the seventeenth message goes to the last of the nine sessions
+    world.server.set_mood(Mood::Refusing);
+    world.publish(1); // the seventeenth message goes to the last of the nine sessions
     world.setup.consumer.connections = Connections::Fixed(1);
     world.broker.expiry = Some(Duration::from_secs(30));
     world.kill();
     world.wait(Duration::from_secs(10));
     assert_eq!(world.broker.sessions.len(), 9, "no session is ended before the last one is empty");
     world.kill();
-    world.server.mood(Mood::Fine);
+    world.server.set_mood(Mood::Fine);
     world.wait(Duration::from_secs(60));
     world.recover();
     assert!(world.missing().is_empty());
@@ -127,22 +129,22 @@ fn empty_former_session_is_ended_when_the_search_completes() {
         Consumer::new(consumer_settings(1), Intake::new(intake_settings(50), decoder()), delivery);
     let mut now = Instant::now();
     let disconnected = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
-    consumer.handle_event(0, connected(true, None), now);
+    consumer.handle_event(0, resumed(None), now);
     consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     consumer.handle_timeout(now);
     assert_eq!(consumer.sessions(), 4, "the next three indices are visited");
 
-    // Only the first one exists, and the last visit takes longest.
-    consumer.handle_event(1, connected(true, None), now);
+    // Only the first of the visited sessions exists, and the last visit takes longest.
+    consumer.handle_event(1, resumed(None), now);
     consumer.handle_timeout(now);
-    assert_eq!(consumer.sessions(), 5, "and one more index");
+    assert_eq!(consumer.sessions(), 5, "a found session adds one more index");
     for _ in 0..2 {
         consumer.handle_event(1, SessionEvent::Unsubscribed { refusals: Vec::new() }, now);
         now += Duration::from_secs(2);
         consumer.handle_timeout(now);
     }
     for absent in 2..5 {
-        consumer.handle_event(absent, connected(false, None), now);
+        consumer.handle_event(absent, new_session(None), now);
         consumer.handle_event(absent, disconnected(), now);
     }
     let commands = |consumer: &mut Consumer| {
@@ -157,9 +159,9 @@ fn empty_former_session_is_ended_when_the_search_completes() {
     );
 }
 
-/// Prometheus treats a falling counter as a restarted one, and adds its whole value.
+/// Prometheus treats a counter that falls as restarted, and adds its whole value.
 #[test]
-fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
+fn unfinished_visit_stays_counted_when_its_session_consumes() {
     let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
     let settings = ConsumerConfig {
         connections: Connections::Auto,
@@ -170,27 +172,31 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
         Consumer::new(settings, Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     let go_live = |consumer: &mut Consumer, index, window| {
-        consumer.handle_event(index, connected(true, Some(window)), now);
+        consumer.handle_event(index, resumed(Some(window)), now);
         consumer.handle_event(index, SessionEvent::Subscribed { refusals: Vec::new() }, now);
     };
     (0..4).for_each(|index| go_live(&mut consumer, index, 1_000));
     consumer.handle_timeout(now);
     let cut = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
-    consumer.handle_event(4, connected(true, Some(1_000)), now);
+    consumer.handle_event(4, resumed(Some(1_000)), now);
     consumer.handle_event(4, cut(true), now);
     consumer.handle_timeout(now);
     let expected = FormerSessionTotals { found: 1, unfinished: 1, contested: 1, expired: 0 };
     assert_eq!((consumer.totals().former_sessions, consumer.sessions()), (expected, 8));
 
-    // The broker's window is smaller than before, so the process needs one more member.
+    // The broker's window is smaller than before, so the process needs one more session.
     consumer.handle_event(0, cut(false), now);
     consumer.handle_timeout(now + Duration::from_secs(60));
     go_live(&mut consumer, 0, 500);
     consumer.handle_timeout(now + Duration::from_secs(60));
-    assert_eq!(consumer.session_mut(4).connection(), ConnectionState::Connecting, "now a member");
+    assert_eq!(
+        consumer.session_mut(4).connection(),
+        ConnectionState::Connecting,
+        "the visited session begins to consume"
+    );
     assert_eq!(consumer.totals().former_sessions, expected);
 
-    // The new member makes the process unready once it has lost its subscription.
+    // The session makes the process unready once it has been subscribed and then disconnected.
     let is_reported = |consumer: &Consumer| {
         consumer.unready_reasons(now).iter().any(|reason| reason.starts_with("session 4:"))
     };
@@ -201,46 +207,46 @@ fn unfinished_visit_stays_counted_when_it_becomes_a_member() {
 }
 
 /// In the cases, the first former session has expired, is taken over, or does not respond; the
-/// second one exists. `milepost drain` (0 members) visits every index and counts none as expired,
-/// because it does not know how many sessions there were.
+/// second session exists. `milepost drain`, which has no consuming session, visits every index and
+/// counts no session as expired, because it does not know how many sessions there were.
 #[test]
-fn expired_session_is_logged_once_if_a_later_one_exists() {
+fn expired_session_is_logged_once_if_a_later_session_exists() {
     let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };
-    let one = FormerSessionTotals { found: 1, ..FormerSessionTotals::default() };
+    let one_found = FormerSessionTotals { found: 1, ..FormerSessionTotals::default() };
     let cases = [
         (
             1,
-            vec![connected(false, None), disconnected(false)],
-            FormerSessionTotals { expired: 1, ..one },
+            vec![new_session(None), disconnected(false)],
+            FormerSessionTotals { expired: 1, ..one_found },
         ),
         (
             1,
-            vec![connected(true, None), disconnected(true)],
-            FormerSessionTotals { found: 2, unfinished: 1, contested: 1, ..one },
+            vec![resumed(None), disconnected(true)],
+            FormerSessionTotals { found: 2, unfinished: 1, contested: 1, ..one_found },
         ),
-        (1, vec![], one),
-        (0, vec![connected(false, None), disconnected(false)], one),
+        (1, vec![], one_found),
+        (0, vec![new_session(None), disconnected(false)], one_found),
     ];
-    for (members, first, totals) in cases {
+    for (consuming, events_of_first, totals) in cases {
         let delivery = Delivery::new(policy_settings(), SpoolInventory::default());
         let intake = Intake::new(intake_settings(50), decoder());
         let (mut consumer, now) =
-            (Consumer::new(consumer_settings(members), intake, delivery), Instant::now());
-        if members > 0 {
-            consumer.handle_event(0, connected(true, None), now);
+            (Consumer::new(consumer_settings(consuming), intake, delivery), Instant::now());
+        if consuming > 0 {
+            consumer.handle_event(0, resumed(None), now);
             consumer.handle_event(0, SessionEvent::Subscribed { refusals: Vec::new() }, now);
         }
         consumer.handle_timeout(now);
-        first.into_iter().for_each(|event| consumer.handle_event(members, event, now));
-        consumer.handle_event(members + 1, connected(true, None), now);
+        events_of_first.into_iter().for_each(|event| consumer.handle_event(consuming, event, now));
+        consumer.handle_event(consuming + 1, resumed(None), now);
         consumer.handle_timeout(now);
         assert_eq!(
             consumer.totals().former_sessions.expired,
             0,
-            "not before every visit has ended"
+            "sessions count as expired only after every visit has ended"
         );
-        for absent in members + 2..consumer.sessions() {
-            consumer.handle_event(absent, connected(false, None), now);
+        for absent in consuming + 2..consumer.sessions() {
+            consumer.handle_event(absent, new_session(None), now);
             consumer.handle_event(absent, disconnected(false), now);
         }
         (0..2).for_each(|_| consumer.handle_timeout(now));
@@ -258,7 +264,7 @@ fn unfinished_visit_stays_counted_when_the_process_leaves() {
         Consumer::new(consumer_settings(0), Intake::new(intake_settings(50), decoder()), delivery);
     let now = Instant::now();
     consumer.handle_timeout(now);
-    consumer.handle_event(0, connected(true, None), now);
+    consumer.handle_event(0, resumed(None), now);
     consumer.handle_event(
         0,
         SessionEvent::Disconnected { taken_over: true, why: String::new() },
@@ -277,14 +283,14 @@ proptest! {
     /// A process that dies during a visit leaves no gap that hides a session from its successor.
     #[test]
     fn next_process_continues_an_interrupted_visit(
-        members in 1_usize..5,
+        consuming in 1_usize..5,
         former in 1_usize..30,
         kills in prop::collection::vec(1_u64..4_000, 0..4),
     ) {
-        let mut world = shrink(members, former, Duration::from_secs(10), &kills);
+        let mut world = shrink(consuming, former, Duration::from_secs(10), &kills);
         world.recover();
         let missing = world.missing();
         prop_assert!(missing.is_empty(), "lost: {missing:?}");
-        prop_assert_eq!(world.broker.sessions.len(), members);
+        prop_assert_eq!(world.broker.sessions.len(), consuming);
     }
 }

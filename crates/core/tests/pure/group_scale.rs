@@ -21,7 +21,8 @@ struct Group {
 
 impl Group {
     fn new(members: usize) -> Self {
-        let member = |n| Member::new(&format!("milepost-{n}"), "milepost", &["d/+".to_owned()]);
+        let member =
+            |number| Member::new(&format!("milepost-{number}"), "milepost", &["d/+".to_owned()]);
         let rng = fastrand::Rng::with_seed(members as u64);
         Self { members: (0..members).map(member).collect(), requests: 0, rng }
     }
@@ -90,7 +91,7 @@ fn lowest_member_keeps_its_session_when_all_leave_at_once() {
     assert_eq!(group.requests, 100 * 100, "each member needs an answer from every member");
 }
 
-/// At its start, a member connects its own sessions, and visits former ones.
+/// At its start, a member connects its own sessions, and visits former sessions.
 #[test]
 fn connections_at_start_are_bounded_by_the_number_of_nodes() {
     for number in [1, 2, 8] {

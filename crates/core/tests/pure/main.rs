@@ -4,7 +4,8 @@
     unreachable_pub,
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "a test's modules are private to it, its helpers may panic, and its clock starts at the real time"
+    reason = "a test's modules are private to it, its helpers may panic, and its clock starts at \
+              the real time"
 )]
 
 mod batch_model;

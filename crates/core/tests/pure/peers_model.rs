@@ -22,13 +22,14 @@ const NAMES: [&str; 7] = [
     "a1-milepost-9",
 ];
 
-/// How a peer answers the question whether it stays.
+/// How a peer answers when another member asks for its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Honest,
+    /// Never answers.
     Hung,
     Garbage,
-    /// A load balancer in front of the pod routes the question back to the member that asks it.
+    /// A load balancer in front of the pod routes the request back to the member that asks.
     Echo,
     OtherGroup,
     OtherTopics,
@@ -36,12 +37,20 @@ enum Behaviour {
     ClaimsToLeave,
 }
 
+/// A step of a schedule. Each number is the index of a pod in [`NAMES`].
 #[derive(Debug, Clone)]
 enum Step {
     Connect(usize),
+    /// The process loses its connection to the broker.
     Cut(usize),
+    /// The process receives SIGTERM.
     Terminate(usize),
-    Answer { asker: usize, peer: usize },
+    /// The asker receives the peer's answer.
+    Answer {
+        asker: usize,
+        peer: usize,
+    },
+    /// The process decides by the answers so far.
     TimeOut(usize),
     Kill(usize),
     Start(usize),
@@ -105,8 +114,8 @@ impl World {
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Connect(n) => {
-                let pod = &mut self.pods[n];
+            Step::Connect(pod) => {
+                let pod = &mut self.pods[pod];
                 if let Some(process) =
                     pod.process.as_mut().filter(|process| process.inquiry.is_none())
                 {
@@ -115,12 +124,12 @@ impl World {
                     self.ever_subscribed = true;
                 }
             }
-            Step::Cut(n) => {
-                self.pods[n].process.iter_mut().for_each(|process| process.connected = false);
+            Step::Cut(pod) => {
+                self.pods[pod].process.iter_mut().for_each(|process| process.connected = false);
             }
-            Step::Terminate(n) => {
+            Step::Terminate(pod) => {
                 if let Some(process) =
-                    self.pods[n].process.as_mut().filter(|process| process.inquiry.is_none())
+                    self.pods[pod].process.as_mut().filter(|process| process.inquiry.is_none())
                 {
                     process.member.set_leaving();
                     process.inquiry =
@@ -128,10 +137,10 @@ impl World {
                 }
             }
             Step::Answer { asker, peer } => self.ask(asker, peer),
-            Step::TimeOut(n) => self.decide(n),
-            Step::Kill(n) => self.pods[n].process = None,
-            Step::Start(n) => {
-                self.pods[n].process.get_or_insert_with(|| Process::new(NAMES[n]));
+            Step::TimeOut(pod) => self.decide(pod),
+            Step::Kill(pod) => self.pods[pod].process = None,
+            Step::Start(pod) => {
+                self.pods[pod].process.get_or_insert_with(|| Process::new(NAMES[pod]));
             }
         }
     }
@@ -151,8 +160,8 @@ impl World {
     }
 
     /// Executes the decision as the shell does, and ends the process.
-    fn decide(&mut self, n: usize) {
-        let pod = &mut self.pods[n];
+    fn decide(&mut self, pod: usize) {
+        let pod = &mut self.pods[pod];
         let Some(inquiry) = pod.process.as_mut().and_then(|process| process.inquiry.take()) else {
             return;
         };
@@ -162,6 +171,7 @@ impl World {
         pod.process = None;
     }
 
+    /// Returns the names of the members that are subscribed.
     fn subscribed(&self) -> Vec<&str> {
         NAMES
             .iter()
@@ -173,17 +183,18 @@ impl World {
 }
 
 #[test]
-fn member_document_names_no_list_while_an_old_one_is_held() {
-    let (one, other) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
+fn member_document_has_no_digest_while_an_older_list_is_held() {
+    let (empty, with_driver) =
+        (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
     let member = Member::new("milepost-0", "milepost", &[]);
-    member.set_initial_erased(&one);
-    member.set_erased(&one);
-    assert_eq!(member.status(true, 0).erased, Some(one.digest()));
-    member.set_erased(&other);
-    member.set_erased(&one);
-    assert_eq!(member.status(true, 0).erased, None, "a batch may still hold the other list");
-    drop(other);
-    assert_eq!(member.status(true, 0).erased, Some(one.digest()));
+    member.set_initial_erased(&empty);
+    member.set_erased(&empty);
+    assert_eq!(member.status(true, 0).erased, Some(empty.digest()));
+    member.set_erased(&with_driver);
+    member.set_erased(&empty);
+    assert_eq!(member.status(true, 0).erased, None, "a batch may still hold the list with d1");
+    drop(with_driver);
+    assert_eq!(member.status(true, 0).erased, Some(empty.digest()));
 }
 
 fn behaviour() -> impl Strategy<Value = Behaviour> {
@@ -229,10 +240,10 @@ proptest! {
         }
     }
 
-    /// After a scale-in, in any order of its steps, no member that left keeps a share of the
-    /// messages.
+    /// After several members have left, in any order of the steps, no member that left is still
+    /// subscribed.
     #[test]
-    fn member_leaves_cleanly_while_a_lower_one_stays(
+    fn member_leaves_cleanly_while_a_lower_member_stays(
         stay in 1..NAMES.len(),
         mut questions in Just((0..NAMES.len() * NAMES.len()).collect::<Vec<_>>()).prop_shuffle(),
         terminate_first in any::<bool>(),
@@ -240,11 +251,13 @@ proptest! {
         let mut names = NAMES;
         names.sort_by(|a, b| order(a, b));
         let (staying, leaving) = names.split_at(stay);
-        let is_leaving = |n: usize| leaving.contains(&NAMES[n]);
+        let is_leaving = |pod: usize| leaving.contains(&NAMES[pod]);
         let mut world = World::new(&[Behaviour::Honest; NAMES.len()]);
-        (0..NAMES.len()).for_each(|n| world.step(&Step::Connect(n)));
+        let pods = || 0..NAMES.len();
+        pods().for_each(|pod| world.step(&Step::Connect(pod)));
         if terminate_first {
-            (0..NAMES.len()).filter(|n| is_leaving(*n)).for_each(|n| world.step(&Step::Terminate(n)));
+            let leaving_pods = pods().filter(|pod| is_leaving(*pod));
+            leaving_pods.for_each(|pod| world.step(&Step::Terminate(pod)));
         }
         for question in questions.drain(..) {
             let (asker, peer) = (question / NAMES.len(), question % NAMES.len());
@@ -259,7 +272,11 @@ proptest! {
     }
 
     #[test]
-    fn member_names_have_a_total_order(a in "[m0-9-]{0,6}", b in "[m0-9-]{0,6}", c in "[m0-9-]{0,6}") {
+    fn member_names_have_a_total_order(
+        a in "[m0-9-]{0,6}",
+        b in "[m0-9-]{0,6}",
+        c in "[m0-9-]{0,6}",
+    ) {
         prop_assert_eq!(order(&a, &b), order(&b, &a).reverse());
         prop_assert_eq!(order(&a, &b).is_eq(), a == b);
         if order(&a, &b).is_lt() && order(&b, &c).is_lt() {

@@ -25,8 +25,10 @@ pub const WALL_MS: i64 = 1_767_225_600_000;
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub topic: &'static str,
+    /// The numbers of the message's points.
     pub seqs: Vec<u32>,
     pub payload: String,
+    /// QoS 1; otherwise QoS 0.
     pub qos1: bool,
 }
 
@@ -70,8 +72,8 @@ pub fn limits() -> decode::Limits {
     }
 }
 
-/// Returns a source in milepost's own format on `drivers/+/gps`, and one in the OwnTracks format on
-/// `owntracks/+`.
+/// Returns a source in milepost's own format on `drivers/+/gps`, and a source in the OwnTracks
+/// format on `owntracks/+`.
 pub fn sources() -> [Source; 2] {
     let owntracks = Format::Mapped(Arc::new(shipped("owntracks", None).unwrap()));
     let driver = Driver::Topic(Template::first());
@@ -122,7 +124,7 @@ pub fn consumer_settings(sessions: usize) -> consumer::ConsumerConfig {
 pub fn policy_settings() -> policy::DeliveryConfig {
     policy::DeliveryConfig {
         inserts_in_flight: 2,
-        spool: false,
+        has_spool: false,
         insert_timeout: Duration::from_secs(60),
         store_when_leaving_after: Duration::from_secs(12),
         incarnation: 1,
@@ -134,6 +136,16 @@ pub fn policy_settings() -> policy::DeliveryConfig {
 pub fn now(began: Instant, elapsed: Duration) -> Now {
     let elapsed_ms = i64::try_from(elapsed.as_millis()).unwrap();
     Now { instant: began + elapsed, wall: Timestamp::from_unix_ms(WALL_MS + elapsed_ms) }
+}
+
+/// Returns a CONNACK that resumes the session.
+pub fn resumed(receive_maximum: Option<u16>) -> SessionEvent {
+    connected(true, receive_maximum)
+}
+
+/// Returns a CONNACK without Session Present: the broker has created a session.
+pub fn new_session(receive_maximum: Option<u16>) -> SessionEvent {
+    connected(false, receive_maximum)
 }
 
 /// Returns a CONNACK with this Session Present flag and Receive Maximum.

@@ -8,7 +8,7 @@ use proptest::test_runner::{FailurePersistence, PersistedSeed};
 
 use crate::cases::cases;
 
-const CONSUMER: &str = include_str!("saved/consumer_model.txt");
+const CONSUMER_MODEL_SEEDS: &str = include_str!("saved/consumer_model.txt");
 
 /// Returns a configuration that runs the saved seeds of consumer_model.rs, and then `count` cases.
 pub fn with_saved_seeds(count: u32) -> ProptestConfig {
@@ -20,7 +20,7 @@ struct SavedSeeds;
 
 impl FailurePersistence for SavedSeeds {
     fn load_persisted_failures2(&self, _: Option<&'static str>) -> Vec<PersistedSeed> {
-        let seeds = CONSUMER.lines().filter(|line| line.starts_with("cc "));
+        let seeds = CONSUMER_MODEL_SEEDS.lines().filter(|line| line.starts_with("cc "));
         seeds.map(|line| line.parse().expect("a seed is 64 hex digits")).collect()
     }
 
@@ -32,7 +32,8 @@ impl FailurePersistence for SavedSeeds {
         _: &dyn Debug,
     ) {
         eprintln!(
-            "to run this case first in future, add this line to crates/core/tests/pure/saved/consumer_model.txt: {seed}"
+            "to run this case first in future, add this line to \
+             crates/core/tests/pure/saved/consumer_model.txt: {seed}"
         );
     }
 

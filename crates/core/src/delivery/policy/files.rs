@@ -2,8 +2,8 @@
 //!
 //! Files are replayed one at a time, the oldest first. A file whose insert fails moves to the end
 //! of the queue. If other inserts commit meanwhile, the file itself is at fault: its next replay is
-//! postponed with exponential backoff. The same holds for a file that cannot be read. In this
-//! module such a file is *deferred*.
+//! postponed with exponential backoff. The replay of a file that cannot be read is postponed
+//! likewise. In this module such a file is *deferred*.
 //!
 //! A file of a newer format stays in the spool for a newer milepost. After each failure the whole
 //! queue pauses. The pause grows with each consecutive failure.
@@ -35,9 +35,10 @@ struct Entry {
     /// Number of inserts (of any batch) that had committed when the file first failed or was last
     /// deferred.
     successes: Option<u64>,
+    /// Number of times that the file was deferred.
     deferrals: u32,
-    /// The file is not replayed before this time. The queue is sorted by it. `None`: the file is
-    /// from an earlier process and comes first.
+    /// The file is not replayed before this time, which is also its place in the queue. `None`: the
+    /// file is from an earlier process and comes first.
     not_before: Option<Instant>,
     /// Why the file is not inserted, if the file itself is at fault or has a newer format.
     why: Option<String>,
@@ -57,8 +58,9 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Queues a file. `now` is `None` for a file of an earlier process, which is first in the
-    /// queue. A file that was queued before keeps its number of deferrals.
+    /// Queues a file. `progress` is `None` if this process has not read the file. `now` is `None`
+    /// for a file of an earlier process, which is first in the queue. A file that was queued before
+    /// keeps its number of deferrals.
     pub(super) fn add(&mut self, file: File, progress: Option<Progress>, now: Option<Instant>) {
         let entry = self.entries.entry(file).or_default();
         (entry.progress, entry.not_before) = (progress, now);
@@ -83,7 +85,7 @@ impl Files {
         self.entries.keys().map(|file| file.positions).sum()
     }
 
-    /// Returns the file that has queued longest, if any is due.
+    /// Returns the due file that has queued longest; `None` if no file is due.
     pub(super) fn next(&self, now: Instant) -> Option<File> {
         if self.paused_until.is_some_and(|until| until > now) {
             return None;
@@ -92,8 +94,8 @@ impl Files {
         due.min_by_key(|(file, entry)| (entry.not_before, **file)).map(|(file, _)| *file)
     }
 
-    /// Returns when the next file is due. `None` if one is due at once, or if no file can be
-    /// replayed.
+    /// Returns when the next file is due. `None` if a file is due at once, or if this version can
+    /// replay no file.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let due = self
             .entries
@@ -118,7 +120,8 @@ impl Files {
         (self.failures, self.deferrals) = (0, 0);
     }
 
-    /// Defers the file, twice as long as the last time, up to [`DEFERRED_MAX`].
+    /// Defers the file: the first time for [`DEFERRED_MIN`], then twice as long as the time before,
+    /// up to [`DEFERRED_MAX`]. `successes`: inserts of any batch that have committed so far.
     pub(super) fn defer(&mut self, file: &File, why: &str, successes: u64, now: Instant) {
         let Some(entry) = self.entries.get_mut(file) else { return };
         entry.why = Some(why.to_owned());
@@ -188,7 +191,7 @@ impl Files {
         self.entries.keys().map(|file| file.bytes).sum()
     }
 
-    /// Makes every file due now: the server answers again.
+    /// Makes every file due now, because the server answers again.
     pub(super) fn wake(&mut self, now: Instant) {
         self.paused_until = None;
         self.entries
@@ -212,9 +215,9 @@ mod tests {
 
     fn files() -> (Files, [File; 2], Instant) {
         let mut files = Files::default();
-        let both = [1, 2].map(|sequence| File { sequence, positions: 10, tag: 1, bytes: 100 });
-        both.iter().for_each(|file| files.add(*file, None, None));
-        (files, both, Instant::now())
+        let queued = [1, 2].map(|sequence| File { sequence, positions: 10, tag: 1, bytes: 100 });
+        queued.iter().for_each(|file| files.add(*file, None, None));
+        (files, queued, Instant::now())
     }
 
     fn failure(kind: FailureKind) -> Failure<'static> {
@@ -245,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn file_is_at_fault_if_others_commit_or_its_failure_is_permanent() {
+    fn file_is_deferred_after_a_failure_of_its_own_or_while_others_commit() {
         use FailureKind::{Permanent, TimedOut, Transient};
         let mut jitter = fastrand::Rng::with_seed(1);
-        for (kind, is_at_fault) in [(Transient, false), (Permanent, true), (TimedOut, true)] {
+        for (kind, is_deferred) in [(Transient, false), (Permanent, true), (TimedOut, true)] {
             let (mut files, [file, _], now) = files();
             assert_eq!(
                 files.failed(&file, failure(kind), 5, &mut jitter, now),
-                is_at_fault,
+                is_deferred,
                 "{kind:?}"
             );
             assert_eq!(

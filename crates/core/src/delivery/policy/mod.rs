@@ -31,11 +31,11 @@ use super::events::{
 use super::retry::{Attempts, Identity};
 use crate::batch::Batch;
 use crate::delivery::SpoolInventory;
-use crate::throttle::{Reasons, Throttle};
+use crate::throttle::{ReasonThrottle, Throttle};
 
 /// Time after which an insert counts as slow. While half of a window or of the buffer is used, a
-/// batch with a slow insert is also written to the spool, so that its messages are acknowledged. A
-/// broker whose window is full queues a limited number of messages, and drops all others.
+/// batch with a slow insert is also written to the spool, so that its messages are acknowledged.
+/// While a window is full, the broker queues a limited number of messages, and drops all others.
 pub const SLOW_AFTER: Duration = Duration::from_millis(250);
 /// Minimum interval between log lines of the same kind: a reason to store batches, a reason of
 /// failed inserts, a spool that refuses, or a row that is too large.
@@ -50,11 +50,12 @@ const RECHECK_EVERY: Duration = Duration::from_millis(250);
 pub struct DeliveryConfig {
     /// Maximum number of fresh batches that are inserted at the same time: the insert slots.
     pub inserts_in_flight: usize,
-    /// Whether there is a spool.
-    pub spool: bool,
-    /// Timeout of the first insert, and minimum timeout of later ones.
+    /// `spool.dir` is set.
+    pub has_spool: bool,
+    /// Timeout of the first insert, and minimum timeout of later inserts.
     pub insert_timeout: Duration,
-    /// Time after [`Delivery::leave`] at which uninserted batches go to the spool, if there is one.
+    /// Time after [`Delivery::leave`] at which uninserted batches go to the spool, if there is a
+    /// spool.
     pub store_when_leaving_after: Duration,
     /// Random number of this process, for deduplication tokens.
     pub incarnation: u64,
@@ -84,16 +85,19 @@ pub struct Delivery {
     /// Half of a session's window, or of the buffer, is used.
     under_pressure: bool,
     leaving_since: Option<Instant>,
+    /// Throttles [`DeliveryNotice::Spooling`], by [`StoreReason`].
     store_log: [Throttle; StoreReason::ALL.len()],
+    /// Why the spool last refused a batch or a row; `None` once it may accept again.
     spool_refusal: Option<String>,
     refusal_log: Throttle,
-    failure_log: Reasons,
-    row_log: Throttle,
+    failure_log: ReasonThrottle,
+    /// Throttles [`DeliveryNotice::RowTooLarge`].
+    too_large_row_log: Throttle,
     /// A refusal by the spool was logged, and the end of the refusals has not been logged yet.
     is_refusal_logged: bool,
     disk_log: Throttle,
     /// Upper bound for new batches, in bytes: half the size of the smallest batch that was refused
-    /// as too large. `None` if no batch was.
+    /// as too large. `None` if no batch was refused.
     batch_bytes_max: Option<usize>,
     /// Bytes of the files in quarantine.
     quarantined_bytes: u64,
@@ -120,8 +124,8 @@ impl Delivery {
             store_log: [const { Throttle::every(LOGGED_EVERY) }; StoreReason::ALL.len()],
             spool_refusal: None,
             refusal_log: Throttle::every(LOGGED_EVERY),
-            failure_log: Reasons::every(LOGGED_EVERY),
-            row_log: Throttle::every(LOGGED_EVERY),
+            failure_log: ReasonThrottle::every(LOGGED_EVERY),
+            too_large_row_log: Throttle::every(LOGGED_EVERY),
             is_refusal_logged: false,
             disk_log: Throttle::once(),
             batch_bytes_max: None,
@@ -148,8 +152,8 @@ impl Delivery {
         if used < slots {
             return Demand::ToInsert(slots - used);
         }
-        // One batch beyond the slots. It goes to the spool, so that its messages are acknowledged
-        // although every insert is slow.
+        // Accept one batch beyond the slots. It goes to the spool, so that its messages are
+        // acknowledged although every insert is slow.
         if used == slots
             && self.may_store(true, None, now)
             && (self.is_slow(now) || self.is_leaving_late(now))
@@ -216,7 +220,7 @@ impl Delivery {
             Outcome::RowQuarantined(file) => self.row_quarantined(batch, file, now),
         }
         self.step(batch, now);
-        if !self.has_more_to_replay() {
+        if !self.has_batches_to_deliver() {
             self.server.clear_failures();
         }
     }
@@ -224,14 +228,16 @@ impl Delivery {
     /// Processes the result of the last queries that the watcher (`src/app/schema.rs`) sent.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() && self.server.is_silent() {
-            // ClickHouse answers again after a silence. It will not answer inserts that were sent
-            // before the silence, so cancel them instead of waiting for their timeouts.
+            // ClickHouse answers again after a silence. It may never answer the inserts that were
+            // sent before the silence, so cancel these inserts instead of waiting for their
+            // timeouts.
             self.files.wake(now);
             for (id, state) in &mut self.batches {
-                let hangs = state.stage.attempt_since().is_some();
-                if hangs && !std::mem::replace(&mut state.was_aborted, true) {
+                let is_inserting = state.stage.attempt_since().is_some();
+                if is_inserting && !std::mem::replace(&mut state.was_aborted, true) {
                     self.commands.push_back(DeliveryCommand::Abort(*id));
                 }
+                // Do not wait for the end of a retry delay.
                 if let Stage::Waiting { at } | Stage::Storing { attempt_at: at, .. } =
                     &mut state.stage
                 {
@@ -297,7 +303,7 @@ impl Delivery {
     }
 
     /// Returns why a batch should go to the spool now; `None` if it should not. If several reasons
-    /// apply, returns the first one in the order below: the log names only one.
+    /// apply, returns the first reason in the order below, because the log names only one.
     fn store_reason(&self, state: &BatchState, now: Instant) -> Option<StoreReason> {
         let fresh = state.fresh()?;
         if !state.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now)
@@ -307,7 +313,7 @@ impl Delivery {
         if self.is_leaving_late(now) {
             return Some(StoreReason::Leaving);
         }
-        // An attempt in flight may still succeed. Only a slow one under pressure is a reason.
+        // An attempt in flight may still succeed. Only a slow attempt under pressure is a reason.
         if let Some(since) = state.stage.attempt_since() {
             return (self.under_pressure && now >= since + SLOW_AFTER)
                 .then_some(StoreReason::ServerIsSlow);
@@ -325,8 +331,8 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the spool may take a batch. `refused_at`: when the spool last refused this
-    /// batch.
+    /// Returns whether the spool may take a batch. `at_least_once`: the batch has QoS 1 messages.
+    /// `refused_at`: when the spool last refused this batch.
     ///
     /// While an operator has to fix a fault, a batch with QoS 1 messages is not spooled. Its
     /// messages stay unacknowledged, so the broker sends no more, and the fault is noticed. A batch
@@ -334,19 +340,19 @@ impl Delivery {
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
         let held_back = at_least_once && self.server.needs_operator();
         let refused = refused_at.is_some_and(|at| now < at + STORE_RETRY_DELAY);
-        self.settings.spool && !held_back && !refused && self.may_use_disk()
+        self.settings.has_spool && !held_back && !refused && self.may_use_disk()
     }
 
     /// Returns whether another disk operation may start. The number of operations is bounded, so
     /// that they cannot pile up while the disk hangs.
     fn may_use_disk(&self) -> bool {
-        let waiting =
+        let in_progress =
             self.batches.values().filter(|state| state.stage.disk_since().is_some()).count();
-        waiting < disk_operations_max(self.settings.inserts_in_flight)
+        in_progress < disk_operations_max(self.settings.inserts_in_flight)
     }
 
-    /// Takes the next step of one batch, if one is due: writes it to the spool, or starts an
-    /// attempt if a slot is free.
+    /// Takes the next step of a batch, if a step is due: writes the batch to the spool, or starts
+    /// an attempt if a slot is free.
     fn step(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get(&id) else { return };
         if let Some(reason) = self.store_reason(state, now) {
@@ -423,7 +429,8 @@ impl Delivery {
         self.commands.push_back(DeliveryCommand::Store(id));
     }
 
-    /// Starts the replay of the next file, if there is one and the tables exist.
+    /// Starts the replay of the next file, if a file is due and the tables exist. Logs once when
+    /// the last file has been replayed.
     fn replay(&mut self, now: Instant) {
         if self.is_replaying()
             || !self.server.has_tables()
@@ -465,7 +472,7 @@ impl Delivery {
         }
     }
 
-    /// Ends a batch, and drops its inserts from memory.
+    /// Ends a batch: the executor drops the batch's inserts from memory.
     fn forget(&mut self, id: BatchId) {
         self.batches.remove(&id);
         self.commands.push_back(DeliveryCommand::Forget(id));
@@ -476,6 +483,7 @@ impl Delivery {
         self.batches.values().filter(|state| state.fresh().is_some())
     }
 
+    /// Returns the attempts of a batch that has not been attempted yet.
     fn attempts(&self, number: BatchId) -> Attempts {
         let identity = Identity { incarnation: self.settings.incarnation, number };
         Attempts::new(identity)

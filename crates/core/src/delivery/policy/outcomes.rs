@@ -25,7 +25,8 @@ impl Delivery {
         if state.fresh().is_none() {
             self.files.succeeded();
         }
-        state.progress.erased += if state.finish_piece() { erased } else { 0 };
+        let has_positions = state.finish_piece();
+        state.progress.erased += if has_positions { erased } else { 0 };
         self.continue_batch(id, now);
     }
 
@@ -35,7 +36,8 @@ impl Delivery {
         self.clear_spool_refusal(id);
         self.attempt_answered(id);
         let Some(state) = self.batches.get_mut(&id) else { return };
-        state.progress.erased += if state.finish_piece() { rows } else { 0 };
+        let has_positions = state.finish_piece();
+        state.progress.erased += if has_positions { rows } else { 0 };
         self.continue_batch(id, now);
     }
 
@@ -57,8 +59,8 @@ impl Delivery {
         self.server.set_waiting_since(oldest);
     }
 
-    /// Inserts the next piece, or ends the batch if there is none. Parks the batch if the tables
-    /// are gone or its slot is taken.
+    /// Inserts the next piece, or ends the batch if no piece is left. Parks the batch if the tables
+    /// are gone or no slot is free.
     fn continue_batch(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
             Some(state) if state.progress.pieces.is_empty() => self.finished(id, now),
@@ -85,7 +87,7 @@ impl Delivery {
         self.totals.inserted +=
             state.positions - state.progress.quarantined - state.progress.erased;
         self.totals.erased += state.progress.erased;
-        if self.settings.spool {
+        if self.settings.has_spool {
             self.totals.quarantined += state.progress.quarantined;
         } else {
             self.totals.dropped += state.progress.quarantined;
@@ -161,11 +163,11 @@ impl Delivery {
             }
             self.continue_batch(id, now);
         } else {
-            if self.row_log.allow(now) {
-                self.notices
-                    .push_back(DeliveryNotice::RowTooLarge { why, is_kept: self.settings.spool });
+            let is_kept = self.settings.has_spool;
+            if self.too_large_row_log.allow(now) {
+                self.notices.push_back(DeliveryNotice::RowTooLarge { why, is_kept });
             }
-            if self.settings.spool {
+            if is_kept {
                 self.quarantine_row(id, Piece { insert, rows }, now);
             } else {
                 self.skip_row(id, now);
@@ -177,8 +179,8 @@ impl Delivery {
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let file = match state.stage.spooled() {
-            // A batch has one disk operation at a time, and its store is in flight. The next
-            // attempt handles the row.
+            // A batch has one disk operation at a time, and this batch is being written to the
+            // spool. The next attempt handles the row.
             Spooled::Writing { since } => {
                 state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;
@@ -215,8 +217,8 @@ impl Delivery {
         let Stage::InsertingStored { file, .. } = state.stage else {
             unreachable!("only a file can have the columns of another version")
         };
-        let why = "its columns are those of another version of milepost, so it cannot be split for a size limit, nor can rows \
-                   of erased drivers be left out";
+        let why = "its columns are those of another version of milepost, so it cannot be split for \
+                   a size limit, nor can rows of erased drivers be left out";
         self.files.defer(&file, why, self.server.successes(), now);
         self.notices.push_back(DeliveryNotice::Deferred { file, why: why.to_owned() });
         self.forget(id);
@@ -232,7 +234,8 @@ impl Delivery {
         }
     }
 
-    /// Drops the batch from memory; the replay owns its file now.
+    /// Drops the batch from memory, and queues its file for replay. `failure`: the kind and the
+    /// cause of a failed attempt.
     fn release_to_replay(
         &mut self,
         id: BatchId,

@@ -8,9 +8,9 @@ use crate::throttle::Throttle;
 
 /// While inserts fail, a fresh batch is attempted at this interval, in case the failing batch
 /// itself is the cause.
-const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// An insert without an answer counts as slow after this long.
-const SLOW_AFTER: Duration = Duration::from_secs(1);
+const FRESH_ATTEMPT_EVERY: Duration = Duration::from_secs(5);
+/// An insert without an answer makes the watcher query ClickHouse's clock after this long.
+const CLOCK_QUERIED_AFTER: Duration = Duration::from_secs(1);
 /// An insert without an answer is logged after this long.
 const LOGGED_AFTER: Duration = Duration::from_secs(5);
 /// An insert without an answer makes this process unready after this long.
@@ -18,7 +18,7 @@ const UNREADY_AFTER: Duration = Duration::from_secs(20);
 /// Longest timeout of an insert.
 const TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// The timeout of an insert is this many times the duration of the last insert that committed.
-const TIMEOUT_PER_INSERT: u32 = 4;
+const TIMEOUT_FACTOR: u32 = 4;
 /// After this many consecutive failures of one batch, or of replayed files, the server counts as
 /// down.
 const FAILURES_UNREADY: u32 = 3;
@@ -28,37 +28,39 @@ const FAILURES_UNREADY: u32 = 3;
 pub(super) struct Server {
     schema: Schema,
     /// The last attempt failed permanently, which is a refusal: an operator must act.
-    stopped: bool,
+    is_refusing: bool,
     /// When a fresh batch is attempted next; `None` if the last attempt succeeded.
-    probe_at: Option<Instant>,
-    /// Timeout of the next insert: at least the configured one, longer after a slow insert or a
-    /// timeout.
+    fresh_attempt_at: Option<Instant>,
+    /// Timeout of the next insert: at least `timeout_min`, longer after a slow insert or a timeout.
     timeout: Duration,
+    /// The configured timeout.
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Start of the oldest attempt since the last one that committed or was refused as too large;
-    /// `None` if there is none. Other failures do not change it, so the time without an insert
-    /// counts on.
+    /// Since when inserts have waited for an answer; `None` if no insert waits. A commit or a
+    /// refusal as too large is an answer: then the wait counts from the start of the oldest attempt
+    /// still in flight. Any other failure is not: the wait goes on.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
-    /// Why the last attempt failed, and the most consecutive failures of one batch, or of replayed
-    /// files, since the last commit; `None` after a commit, and once no batch is left.
+    /// Why the last attempt failed, and the highest number of consecutive failures, of one batch or
+    /// of replayed files, since the last commit. `None` after a commit, and once no batch is left.
     last_failure: Option<(String, u32)>,
-    /// Why the watcher's query was not answered, and since when; `None` if it was answered.
+    /// Why the watcher's queries are not answered, and since when; `None` if they are answered.
     silent: Option<(String, Instant)>,
     /// Number of inserts that failed permanently.
     refusals: u64,
 }
 
 impl Server {
+    /// Creates a server whose tables are not confirmed. `timeout`: the configured timeout of an
+    /// insert.
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
             timeout_min: timeout,
             schema: Schema::Unknown("not asked yet".to_owned()),
-            stopped: false,
-            probe_at: None,
+            is_refusing: false,
+            fresh_attempt_at: None,
             successes: 0,
             waiting_since: None,
             no_answer_log: Throttle::once(),
@@ -75,15 +77,16 @@ impl Server {
     /// Returns whether an operator must fix a table, a grant or a login before an insert can
     /// succeed. `false` while ClickHouse does not answer: then the cause is unknown.
     pub(super) fn needs_operator(&self) -> bool {
-        self.stopped && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
+        self.is_refusing && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
     }
 
     /// Returns whether inserts fail, and the next attempt of a fresh batch is not due yet. `false`
     /// after a permanent failure: ClickHouse is reachable, so this is no outage.
     pub(super) fn is_away(&self, now: Instant) -> bool {
-        !self.stopped && self.probe_at.is_some_and(|at| now < at)
+        !self.is_refusing && self.fresh_attempt_at.is_some_and(|at| now < at)
     }
 
+    /// Returns the number of inserts that committed.
     pub(super) fn successes(&self) -> u64 {
         self.successes
     }
@@ -91,8 +94,8 @@ impl Server {
     /// Records the start of an attempt.
     pub(super) fn attempted(&mut self, now: Instant) {
         self.waiting_since.get_or_insert(now);
-        if let Some(at) = self.probe_at.as_mut().filter(|_| !self.stopped) {
-            *at = now + PROBE_EVERY;
+        if let Some(at) = self.fresh_attempt_at.as_mut().filter(|_| !self.is_refusing) {
+            *at = now + FRESH_ATTEMPT_EVERY;
         }
     }
 
@@ -101,31 +104,33 @@ impl Server {
         self.timeout
     }
 
-    /// Records that an attempt was answered. `next`: start of the oldest one still in flight;
-    /// `None` if none is.
-    pub(super) fn set_waiting_since(&mut self, next: Option<Instant>) {
-        self.waiting_since = next;
+    /// Records that an attempt was answered. `oldest`: start of the oldest attempt still in flight;
+    /// `None` if no attempt is.
+    pub(super) fn set_waiting_since(&mut self, oldest: Option<Instant>) {
+        self.waiting_since = oldest;
     }
 
-    /// Records a commit that took this long. The next timeout is a multiple of `took`.
+    /// Records a commit that took this long. The next timeout is [`TIMEOUT_FACTOR`] times as long,
+    /// within its bounds.
     pub(super) fn succeeded(&mut self, took: Duration) {
         self.timeout =
-            (took * TIMEOUT_PER_INSERT).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
+            (took * TIMEOUT_FACTOR).clamp(self.timeout_min, TIMEOUT_MAX.max(self.timeout_min));
         self.successes += 1;
-        self.stopped = false;
-        self.probe_at = None;
+        self.is_refusing = false;
+        self.fresh_attempt_at = None;
         self.no_answer_log.reset();
         self.last_failure = None;
     }
 
-    /// Records a failed attempt. `failures`: consecutive failures of its batch.
+    /// Records a failed attempt. `failures`: consecutive failures of its batch, or of replayed
+    /// files.
     pub(super) fn failed(&mut self, kind: FailureKind, why: &str, failures: u32, now: Instant) {
         let permanent = kind == FailureKind::Permanent;
         if kind == FailureKind::TimedOut {
             self.timeout = (self.timeout * 2).min(TIMEOUT_MAX.max(self.timeout_min));
         }
-        self.stopped = permanent;
-        self.probe_at.get_or_insert(now + PROBE_EVERY);
+        self.is_refusing = permanent;
+        self.fresh_attempt_at.get_or_insert(now + FRESH_ATTEMPT_EVERY);
         let worst = self.last_failure.as_ref().map_or(0, |(_, failures)| *failures);
         self.last_failure = Some((why.to_owned(), failures.max(worst)));
         if permanent {
@@ -135,8 +140,8 @@ impl Server {
         }
     }
 
-    /// Clears the failure. The caller has seen that no batch and no file to replay is left, so the
-    /// failing rows were erased, put in quarantine or, without a spool, dropped.
+    /// Clears the failure. The caller has checked that no batch and no file to replay is left, so
+    /// the failing rows were erased, put in quarantine or, without a spool, dropped.
     pub(super) fn clear_failures(&mut self) {
         self.last_failure = None;
         self.waiting_since = None;
@@ -153,20 +158,22 @@ impl Server {
             answers.err().map(|why| (why, self.silent.take().map_or(now, |(_, since)| since)));
     }
 
+    /// Returns whether the watcher's last queries were not answered.
     pub(super) fn is_silent(&self) -> bool {
         self.silent.is_some()
     }
 
-    /// Returns which queries the watcher should send, and how soon. An insert in flight is no sign
-    /// of trouble before it is slow: under traffic, some insert is always in flight.
+    /// Returns which queries the watcher should send, and how soon. An insert in flight is no
+    /// reason for queries before it is slow: under traffic, some insert is always in flight.
     pub(super) fn watcher_request(&self, now: Instant) -> WatcherRequest {
         let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
-        let insert_is_slow = self.waiting_since.is_some_and(|since| now >= since + SLOW_AFTER);
+        let insert_is_slow =
+            self.waiting_since.is_some_and(|since| now >= since + CLOCK_QUERIED_AFTER);
         // The consumer counts the jumps of the clock.
         WatcherRequest { in_doubt, insert_is_slow, refusals: self.refusals, clock_jumps: 0 }
     }
 
-    /// Returns how long an insert has had no answer, if that is due to be logged.
+    /// Returns how long an insert has had no answer, if it is time to log this.
     pub(super) fn no_answer_to_log(&mut self, now: Instant) -> Option<Duration> {
         let waited = now.saturating_duration_since(self.waiting_since?);
         let is_due =
@@ -187,7 +194,7 @@ impl Server {
             self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         match (&self.last_failure, &self.silent) {
             (Some((why, failures)), _)
-                if self.stopped || *failures >= FAILURES_UNREADY || waited >= UNREADY_AFTER =>
+                if self.is_refusing || *failures >= FAILURES_UNREADY || waited >= UNREADY_AFTER =>
             {
                 reasons.push(format!("clickhouse: no insert gets through: {why}"));
             }
@@ -215,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn insert_timeout_is_four_times_the_last_and_doubles_on_timeout() {
+    fn insert_timeout_follows_the_last_duration_and_doubles_on_timeout() {
         let (mut server, now) = server();
         server.succeeded(Duration::from_secs(40));
         let mut timeouts = vec![server.timeout()];
@@ -230,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_batch_probes_a_failing_server_every_five_seconds() {
+    fn fresh_batch_is_attempted_every_five_seconds_while_inserts_fail() {
         let (mut server, began) = server();
         let at = |seconds| began + Duration::from_secs(seconds);
         assert!(!server.is_away(began));
@@ -258,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_insert_requests_only_the_clock_query_and_failed_one_all() {
+    fn slow_insert_requests_the_clock_query_and_failed_insert_all_queries() {
         let (mut server, began) = server();
         let requested = |server: &Server, millis| {
             let request = server.watcher_request(began + Duration::from_millis(millis));
@@ -268,7 +275,8 @@ mod tests {
         assert_eq!(requested(&server, 999), (false, false));
         assert_eq!(requested(&server, 1_000), (true, false));
         server.failed(FailureKind::Transient, "away", 1, began);
-        assert!(requested(&server, 1_000).1);
+        let (_, in_doubt) = requested(&server, 1_000);
+        assert!(in_doubt);
     }
 
     #[test]

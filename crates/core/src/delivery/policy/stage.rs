@@ -19,15 +19,16 @@ pub(super) enum Stage {
     Inserting { since: Instant },
     /// In memory, being inserted and written to the spool at the same time.
     InsertingAndStoring { since: Instant, storing_since: Instant },
-    /// Being inserted; its file is fsynced.
+    /// Being inserted; the batch's file is fsynced.
     InsertingStored { since: Instant, file: File },
     /// In memory, being written to the spool; the replay inserts the batch later. If the spool
-    /// refuses the batch, the next attempt is due at `attempt_at`. Each refusal keeps that time, so
-    /// a spool that always refuses does not postpone the attempt for ever.
+    /// refuses the batch, the next attempt is due at `attempt_at`. A refusal does not move that
+    /// time, so a spool that always refuses does not postpone the attempt for ever.
     Storing { since: Instant, attempt_at: Instant },
-    /// In ClickHouse, while its file is still being written; the file is removed afterwards.
+    /// In ClickHouse, while the batch's file is still being written; the file is removed
+    /// afterwards.
     InsertedWhileStoring { since: Instant },
-    /// Being read from its file.
+    /// Being read from the batch's file.
     Loading { file: File, since: Instant },
     /// One row is too large to insert, and is being written to a file of its own. `file`: the
     /// batch's own file, if there is one.
@@ -41,11 +42,11 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spooled {
     No,
-    /// Its file is being written.
+    /// The batch's file is being written.
     Writing {
         since: Instant,
     },
-    /// Its file is fsynced.
+    /// The batch's file is fsynced.
     Yes(File),
 }
 
@@ -58,7 +59,8 @@ pub(super) struct BatchState {
     pub(super) positions: u64,
     pub(super) progress: Progress,
     /// An attempt was cancelled because the server had been silent. Only one attempt of a batch is
-    /// cancelled: otherwise a server that repeatedly stops and answers would never commit it.
+    /// cancelled: otherwise a server that repeatedly stops and answers would never commit the
+    /// batch.
     pub(super) was_aborted: bool,
 }
 
@@ -75,9 +77,11 @@ pub(super) enum Origin {
 pub(super) struct Fresh {
     /// Positions and rejects.
     pub(super) rows: usize,
-    /// Arrival time of its first row.
+    /// Arrival time of the batch's first row.
     pub(super) opened_at: Option<Instant>,
+    /// Upper bound of the memory that the rows take, in bytes.
     pub(super) bytes: usize,
+    /// At least one row is from a QoS 1 message.
     pub(super) at_least_once: bool,
     /// When the spool last refused the batch; `None` if it never did.
     pub(super) refused_at: Option<Instant>,
@@ -119,7 +123,7 @@ impl BatchState {
         Self { stage, origin, positions, progress, was_aborted: false }
     }
 
-    /// Returns the details of a batch from the intake; `None` for one from the spool.
+    /// Returns the details of a batch from the intake; `None` for a batch from the spool.
     pub(super) fn fresh(&self) -> Option<&Fresh> {
         if let Origin::Intake(fresh) = &self.origin { Some(fresh) } else { None }
     }
@@ -131,6 +135,7 @@ impl BatchState {
     /// Removes the front piece, which was inserted or skipped. Returns whether the piece held
     /// positions.
     pub(super) fn finish_piece(&mut self) -> bool {
+        // The first insert of a batch has its positions, unless the batch has none.
         let piece = self.progress.pieces.pop_front();
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
     }
@@ -214,7 +219,7 @@ impl Stage {
         }
     }
 
-    /// Returns the start of the attempt that is in flight; `None` if none is.
+    /// Returns the start of the attempt that is in flight; `None` if no attempt is.
     pub(super) fn attempt_since(self) -> Option<Instant> {
         match self {
             Self::Inserting { since }
@@ -229,7 +234,7 @@ impl Stage {
         }
     }
 
-    /// Returns the start of the disk operation that is in flight; `None` if none is.
+    /// Returns the start of the disk operation that is in flight; `None` if no operation is.
     pub(super) fn disk_since(self) -> Option<Instant> {
         match self {
             Self::InsertingAndStoring { storing_since: since, .. }

@@ -13,8 +13,8 @@ impl Delivery {
         if self.batches.is_empty() && self.files.len() == 0 {
             return None;
         }
-        let slow = self.fresh().filter_map(|state| match state.stage {
-            Stage::Inserting { since } if self.under_pressure && self.settings.spool => {
+        let batches = self.fresh().filter_map(|state| match state.stage {
+            Stage::Inserting { since } if self.under_pressure && self.settings.has_spool => {
                 Some(since + SLOW_AFTER)
             }
             Stage::Waiting { at } => Some(at),
@@ -27,12 +27,13 @@ impl Delivery {
             | Stage::Loading { .. }
             | Stage::Removing { .. } => None,
         });
-        slow.chain(self.files.deadline()).filter(|at| *at > now).chain([now + RECHECK_EVERY]).min()
+        let due = batches.chain(self.files.deadline()).filter(|at| *at > now);
+        due.chain([now + RECHECK_EVERY]).min()
     }
 
     /// Returns whether a batch is in delivery, or a file waits that this version can replay.
     #[must_use]
-    pub fn has_more_to_replay(&self) -> bool {
+    pub fn has_batches_to_deliver(&self) -> bool {
         !self.is_idle() || self.files.has_replayable()
     }
 
@@ -66,7 +67,7 @@ impl Delivery {
         reasons
     }
 
-    /// Returns the counts and levels of this moment.
+    /// Returns the current values of the counters and gauges.
     #[must_use]
     pub fn totals(&self) -> DeliveryTotals {
         let in_flight = self
@@ -83,11 +84,13 @@ impl Delivery {
         }
     }
 
+    /// Returns for how long the oldest disk operation has run, if it counts as hung.
     fn disk_hung_for(&self, now: Instant) -> Option<Duration> {
         let since = self.batches.values().filter_map(|state| state.stage.disk_since()).min()?;
         Some(now.saturating_duration_since(since)).filter(|waited| *waited >= DISK_PATIENCE)
     }
 
+    /// Logs, once each, that an insert has no answer and that the disk hangs.
     pub(super) fn log(&mut self, now: Instant) {
         if let Some(waited) = self.server.no_answer_to_log(now) {
             self.notices.push_back(DeliveryNotice::NoAnswer { waited });

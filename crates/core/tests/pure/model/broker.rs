@@ -1,8 +1,8 @@
 //! A broker that keeps sessions, packet ids and windows as MQTT specifies, with the faults of real
 //! brokers.
 //!
-//! It can be a cluster of two nodes that behaves as EMQX does: a node that is killed loses its
-//! sessions, and their shared subscriptions stay as ghosts, which get their share of the messages
+//! The broker can be a cluster of two nodes that behaves as EMQX does: a node that is killed loses
+//! its sessions. Their shared subscriptions stay as ghosts, which get their share of the messages
 //! until the node is back.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,12 +21,31 @@ pub struct Session {
     process: u64,
     pub node: usize,
     queue: VecDeque<Sent>,
-    /// Delivered and unacknowledged messages in order of delivery, each with its packet id. The
-    /// flag is `true` if the message was delivered on this connection and is not to be resent.
-    in_flight: VecDeque<(u16, Sent, bool)>,
+    /// Delivered and unacknowledged messages in order of delivery.
+    in_flight: VecDeque<InFlight>,
     packet_id: u16,
     /// Start of the expiry interval.
     away_since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    packet_id: u16,
+    message: Sent,
+    /// The message was delivered on this connection, and is not to be resent.
+    is_delivered: bool,
+}
+
+impl Session {
+    /// Makes the broker deliver all messages in flight again.
+    fn resend(&mut self) {
+        self.in_flight.iter_mut().for_each(|in_flight| in_flight.is_delivered = false);
+    }
+
+    /// Returns all messages, the oldest first.
+    fn into_messages(self) -> impl Iterator<Item = Sent> {
+        self.in_flight.into_iter().map(|in_flight| in_flight.message).chain(self.queue)
+    }
 }
 
 /// The process that calls the broker now. In a group, every member has its own range of client ids.
@@ -72,16 +91,20 @@ pub struct Sending {
 }
 
 impl Broker {
-    /// Queues a message for one of the subscribed sessions, in turn; `false`: there is none.
-    /// `node`: the node to which the device is connected.
+    /// Queues a message for one of the subscribed sessions, in turn. Returns `false` if no session
+    /// is subscribed. `node`: the node to which the device is connected.
     pub fn publish(&mut self, message: Sent, node: usize) -> bool {
-        let members = self.sessions.iter().filter(|(_, session)| session.subscribed);
-        let members = members.map(|(id, session)| (Some(*id), session.node));
-        let members: Vec<_> = members.chain(self.ghosts.iter().map(|node| (None, *node))).collect();
+        // The client id, which a ghost does not have, and the node of each subscription.
+        let sessions = self.sessions.iter().filter(|(_, session)| session.subscribed);
+        let sessions = sessions.map(|(id, session)| (Some(*id), session.node));
+        let ghosts = self.ghosts.iter().map(|node| (None, *node));
+        let subscriptions: Vec<_> = sessions.chain(ghosts).collect();
         self.published += 1;
-        let mut turns =
-            (0..members.len()).map(|ahead| members[(self.published + ahead) % members.len()]);
-        let is_preferred = |member: &(Option<usize>, usize)| self.round_robin || member.1 == node;
+        let mut turns = (0..subscriptions.len())
+            .map(|ahead| subscriptions[(self.published + ahead) % subscriptions.len()]);
+        let is_preferred = |(_, subscribed_at): &(Option<usize>, usize)| {
+            self.round_robin || *subscribed_at == node
+        };
         match turns.clone().find(is_preferred).or_else(|| turns.next()) {
             Some((Some(id), _)) => self.sessions.get_mut(&id).unwrap().queue.push_back(message),
             Some((None, _)) => {}
@@ -92,9 +115,9 @@ impl Broker {
 
     /// Kills a node (kill -9).
     pub fn kill_node(&mut self, node: usize) {
-        let here = self.sessions.iter().filter(|(_, session)| session.node == node);
-        let here: Vec<_> = here.map(|(id, session)| (*id, session.subscribed)).collect();
-        for (id, subscribed) in here {
+        let on_node = self.sessions.iter().filter(|(_, session)| session.node == node);
+        let on_node: Vec<_> = on_node.map(|(id, session)| (*id, session.subscribed)).collect();
+        for (id, subscribed) in on_node {
             self.lose_id(id, false);
             self.ghosts.extend(subscribed.then_some(node));
         }
@@ -132,10 +155,11 @@ impl Broker {
         self.takeovers += usize::from(was_present && !clean_start && session.node != node);
         session.away_since = None;
         (session.connected, session.process, session.node) = (true, process, node);
-        session.in_flight.iter_mut().for_each(|(_, _, is_delivered)| *is_delivered = false);
+        session.resend();
         was_present && !clean_start
     }
 
+    /// Ends the connection that the calling process has to this session.
     pub fn disconnected(&mut self, id: usize) {
         if let Some(session) = self.session(id) {
             session.connected = false;
@@ -165,11 +189,10 @@ impl Broker {
     /// Ends a session; the other sessions of the group get its messages.
     pub fn redispatch(&mut self, id: usize) {
         let Some(session) = self.sessions.remove(&self.client_id(id)) else { return };
-        for message in
-            session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue)
-        {
+        let node = session.node;
+        for message in session.into_messages() {
             let seqs = message.seqs.clone();
-            if !self.publish(message, session.node) {
+            if !self.publish(message, node) {
                 self.lost.extend(seqs);
             }
         }
@@ -183,13 +206,9 @@ impl Broker {
 
     fn lose_id(&mut self, id: usize, remembered: bool) {
         let Some(session) = self.sessions.remove(&id) else { return };
-        for message in
-            session.in_flight.into_iter().map(|(_, message, _)| message).chain(session.queue)
-        {
-            self.lost.extend(message.seqs);
-        }
+        let Session { subscribed, process, node, .. } = session;
+        self.lost.extend(session.into_messages().flat_map(|message| message.seqs));
         if remembered {
-            let Session { subscribed, process, node, .. } = session;
             self.sessions.insert(id, Session { subscribed, process, node, ..Session::default() });
         }
     }
@@ -198,15 +217,15 @@ impl Broker {
     /// `mqtt.retry_interval`.
     pub fn resend(&mut self, id: usize) {
         if let Some(session) = self.session(id) {
-            session.in_flight.iter_mut().for_each(|(_, _, is_delivered)| *is_delivered = false);
+            session.resend();
         }
     }
 
     /// Returns the next message within the window: redeliveries first, then new messages.
     pub fn deliver(&mut self, id: usize, window: usize) -> Option<Sending> {
         let session = self.session(id)?;
-        if let Some((packet_id, message, is_delivered)) =
-            session.in_flight.iter_mut().find(|(_, _, is_delivered)| !*is_delivered)
+        if let Some(InFlight { packet_id, message, is_delivered }) =
+            session.in_flight.iter_mut().find(|in_flight| !in_flight.is_delivered)
         {
             *is_delivered = true;
             return Some(Sending {
@@ -224,20 +243,20 @@ impl Broker {
             session.packet_id
         });
         if let Some(packet_id) = packet_id {
-            session.in_flight.push_back((packet_id, message.clone(), true));
+            let message = message.clone();
+            session.in_flight.push_back(InFlight { packet_id, message, is_delivered: true });
         }
         Some(Sending { packet_id, redelivered: false, message })
     }
 
-    /// Handles PUBACK and returns the numbers of its message, which must be the oldest one in
-    /// flight and delivered on this connection.
+    /// Handles PUBACK. Returns the numbers of the message's points. The message must be the oldest
+    /// one in flight, and must have been delivered on this connection.
     pub fn acknowledged(&mut self, id: usize, packet_id: u16) -> Vec<u32> {
         let session = self.session(id).expect("PUBACK on an open connection");
-        let (expected, message, is_delivered) =
-            session.in_flight.pop_front().expect("a message in flight");
-        assert_eq!(packet_id, expected, "PUBACK out of order, or for another connection");
-        assert!(is_delivered, "PUBACK before the message was delivered on this connection");
-        message.seqs
+        let oldest = session.in_flight.pop_front().expect("a message in flight");
+        assert_eq!(packet_id, oldest.packet_id, "PUBACK out of order, or for another connection");
+        assert!(oldest.is_delivered, "PUBACK before the message was delivered on this connection");
+        oldest.message.seqs
     }
 
     /// Returns the number of messages in flight and in queues.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use milepost_core::Qos;
 use milepost_core::consumer::nodes::NODE_ANSWER_TIMEOUT;
 use milepost_core::consumer::{Connections, Consumer, ConsumerConfig};
 use milepost_core::delivery::SpoolInventory;
@@ -38,7 +39,7 @@ pub struct Setup {
     pub consumer: ConsumerConfig,
     pub intake: intake::IntakeConfig,
     pub delivery: policy::DeliveryConfig,
-    /// Receive window of each session, as the broker announces it in CONNACK.
+    /// In-flight window of each session, as the broker announces it in CONNACK.
     pub window: u16,
     /// Members of the group, as the process counts them.
     pub members: u32,
@@ -47,9 +48,10 @@ pub struct Setup {
 /// ClickHouse, the disk, and the executor of commands between them and the consumer.
 pub trait Backend {
     /// Restarts the process, which loses its pending reports. Returns the spool's files.
-    fn restart(&mut self, spool: bool) -> SpoolInventory;
-    fn mood(&mut self, mood: Mood);
-    fn disk(&mut self, disk: Disk, now: Instant);
+    /// `has_spool`: the process has a spool.
+    fn restart(&mut self, has_spool: bool) -> SpoolInventory;
+    fn set_mood(&mut self, mood: Mood);
+    fn set_disk(&mut self, disk: Disk, now: Instant);
     /// Skips rows of these drivers in every insert that begins from now on, even after a restart.
     fn erase(&mut self, erased: Arc<Erased>);
     fn execute(&mut self, command: DeliveryCommand, now: Instant);
@@ -57,19 +59,24 @@ pub trait Backend {
     fn report(&mut self, now: Instant) -> Option<Report>;
     /// Advances time to the next report, at most to `until`. Returns the new time.
     fn advance_time(&mut self, until: Instant) -> Instant;
+    /// Returns whether ClickHouse does not answer status queries.
     fn is_silent(&self) -> bool;
+    /// Returns whether the row is in ClickHouse, in quarantine or in a spool file.
     fn is_durable(&self, seq: u32) -> bool;
     /// Returns whether the row is in ClickHouse or in quarantine.
     fn is_stored(&self, seq: u32) -> bool;
-    /// Number of rejects that the table `rejects` counts.
+    /// Returns the number of rejects that the table `rejects` counts.
     fn rejects(&self) -> u64;
+    /// Returns the number of spool files that wait for replay.
     fn files(&self) -> usize;
+    /// Returns the number of inserts in flight.
     fn attempts(&self) -> usize;
-    /// Number of inserts that were running when a driver was erased and still are, whether or not a
-    /// process waits for them.
+    /// Returns the number of inserts that were running when a driver was erased and still are,
+    /// whether or not a process waits for them.
     fn inserts_begun_before_erasure(&self) -> usize;
 }
 
+/// One consumer with its shell, its broker, and ClickHouse with a disk.
 pub struct World<B> {
     pub setup: Setup,
     pub consumer: Consumer,
@@ -80,20 +87,23 @@ pub struct World<B> {
     pub elapsed: Duration,
     /// `false`: the broker accepts no connection.
     pub broker_up: bool,
+    /// Number of the next point that is published. The sets below hold numbers of points.
     next_seq: u32,
-    /// Messages published at QoS 1 that the broker accepted.
+    /// Points published at QoS 1 that the broker accepted.
     accepted: BTreeSet<u32>,
-    /// Messages received by this process.
+    /// Points received by this process.
     pub received: BTreeSet<u32>,
-    /// Messages that the broker lost before this process received them: their loss is excused.
+    /// Points that the broker lost before this process received them: their loss is excused.
     excused: BTreeSet<u32>,
+    /// Points whose message was acknowledged.
     pub acked: BTreeSet<u32>,
     /// Number of rejected messages that were acknowledged.
     acked_rejects: u64,
     /// Number of rows in batches that the consumer reported as durable.
     pub durable: usize,
-    /// Messages of the driver that is erased in this schedule.
+    /// Points of the driver that is erased in this schedule.
     pub erasable: BTreeSet<u32>,
+    /// The driver has been erased.
     pub erased: bool,
     /// Rows of the erased driver that were stored when the last insert from before the erasure had
     /// ended: `milepost erase` waits for these inserts.
@@ -102,11 +112,12 @@ pub struct World<B> {
     status: ServerStatus,
     /// Commands that the executor has not received yet.
     commands: Vec<DeliveryCommand>,
-    silent_at: Option<Instant>,
+    /// Since when ClickHouse does not answer status queries.
+    silent_since: Option<Instant>,
     /// Time until which the broker does nothing.
     broker_busy_until: Instant,
-    /// Sessions whose UNSUBSCRIBE the busy broker has not handled.
-    unanswered: Vec<usize>,
+    /// Sessions whose UNSUBSCRIBE the broker has not answered.
+    unsubscribing: Vec<usize>,
     /// Sessions that wait for the CONNACK of a hung node, each with its node and deadline.
     dialing: BTreeMap<usize, (usize, Instant)>,
     /// Number of further connections that end right after their SUBACK, before the consumer's turn.
@@ -120,7 +131,7 @@ pub struct World<B> {
     /// Log lines of the process.
     pub notices: Vec<String>,
     /// A planted mistake: former sessions are not visited.
-    pub only_members: bool,
+    pub skips_former_sessions: bool,
 }
 
 impl<B: Backend> World<B> {
@@ -133,7 +144,7 @@ impl<B: Backend> World<B> {
 
     /// Builds a world whose process has not started; [`kill`](Self::kill) starts it.
     pub fn before_start(setup: Setup, mut server: B, began: Instant) -> Self {
-        let inventory = server.restart(setup.delivery.spool);
+        let inventory = server.restart(setup.delivery.has_spool);
         Self {
             consumer: process(&setup, inventory, 1),
             setup,
@@ -155,15 +166,15 @@ impl<B: Backend> World<B> {
             stored_erasable: None,
             status: ServerStatus::ready(),
             commands: Vec::new(),
-            silent_at: None,
+            silent_since: None,
             broker_busy_until: began,
-            unanswered: Vec::new(),
+            unsubscribing: Vec::new(),
             cut_at_suback: 0,
             most_commands: 0,
             incarnation: 1,
             shutdown: None,
             notices: Vec::new(),
-            only_members: false,
+            skips_former_sessions: false,
         }
     }
 
@@ -173,18 +184,22 @@ impl<B: Backend> World<B> {
 
     /// Kills the process (kill -9) and starts a new one with the same client ids and spool.
     pub fn kill(&mut self) {
-        let not_kept: Vec<u32> =
+        // The process may have held points that the broker lost: now nothing holds them.
+        let not_durable: Vec<u32> =
             self.broker.lost.iter().copied().filter(|seq| !self.server.is_durable(*seq)).collect();
-        self.excused.extend(not_kept);
+        self.excused.extend(not_durable);
         self.received.clear();
         self.commands.clear();
-        self.unanswered.clear();
+        self.unsubscribing.clear();
         self.dialing.clear();
         self.broker.process_died();
         self.incarnation += 1;
-        self.consumer =
-            process(&self.setup, self.server.restart(self.setup.delivery.spool), self.incarnation);
-        (self.silent_at, self.shutdown) = (None, None);
+        self.consumer = process(
+            &self.setup,
+            self.server.restart(self.setup.delivery.has_spool),
+            self.incarnation,
+        );
+        (self.silent_since, self.shutdown) = (None, None);
         if self.erased {
             self.consumer.set_erased(erased_list());
         }
@@ -206,6 +221,8 @@ impl<B: Backend> World<B> {
         self.record_stored_erasable();
     }
 
+    /// Records which rows of the erased driver are stored, once no insert from before the erasure
+    /// is running.
     fn record_stored_erasable(&mut self) {
         if self.erased
             && self.stored_erasable.is_none()
@@ -216,8 +233,18 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Publishes a message with this many points. `broken`: milepost rejects it.
-    pub fn publish(&mut self, points: u32, qos1: bool, broken: bool) {
+    /// Publishes a valid message at QoS 1 with this many points.
+    pub fn publish(&mut self, points: u32) {
+        self.publish_message(points, true, false);
+    }
+
+    /// Publishes a valid message at QoS 0 with this many points.
+    pub fn publish_at_most_once(&mut self, points: u32) {
+        self.publish_message(points, false, false);
+    }
+
+    /// Publishes a message with this many points. `broken`: milepost rejects the message.
+    pub fn publish_message(&mut self, points: u32, qos1: bool, broken: bool) {
         let seqs: Vec<u32> =
             if broken { Vec::new() } else { (self.next_seq..self.next_seq + points).collect() };
         self.next_seq += points;
@@ -235,10 +262,14 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Publishes a message without a numbered fix.
-    pub fn send(&mut self, payload: &str, qos1: bool) {
-        let sent =
-            Sent { topic: "drivers/d/gps", seqs: Vec::new(), payload: payload.to_owned(), qos1 };
+    /// Publishes a message with this payload; its points are not tracked.
+    pub fn send(&mut self, payload: &str, qos: Qos) {
+        let sent = Sent {
+            topic: "drivers/d/gps",
+            seqs: Vec::new(),
+            payload: payload.to_owned(),
+            qos1: qos == Qos::AtLeastOnce,
+        };
         self.broker.publish(sent, 0);
     }
 
@@ -247,15 +278,15 @@ impl<B: Backend> World<B> {
         self.cut(id, true, false);
     }
 
-    /// Ends the connection of a session. `kept`: the broker keeps the session. If it does not,
-    /// `remembered`: the broker loses the session's messages, but still reports it as present.
+    /// Ends the connection of a session. `kept`: the broker keeps the session; otherwise it loses
+    /// the session's messages. `remembered`: the broker then still reports the session as present.
     pub fn cut(&mut self, id: usize, kept: bool, remembered: bool) {
         if !kept {
             self.lose(id, remembered);
         }
         self.broker.disconnected(id);
         self.dialing.remove(&id);
-        self.unanswered.retain(|other| *other != id);
+        self.unsubscribing.retain(|other| *other != id);
         if id < self.consumer.sessions()
             && !matches!(
                 self.consumer.session(id).connection(),
@@ -270,9 +301,7 @@ impl<B: Backend> World<B> {
     /// Makes a node unreachable. `dead`: its sessions are lost; otherwise the broker keeps them.
     pub fn disconnect_node(&mut self, node: usize, dead: bool) {
         self.broker.unreachable.insert(node);
-        let sessions_there =
-            self.broker.sessions.iter().filter(|(_, session)| session.node == node);
-        for id in sessions_there.map(|(id, _)| *id).collect::<Vec<_>>() {
+        for id in self.sessions_on(node) {
             self.cut(id, !dead, false);
         }
     }
@@ -280,11 +309,15 @@ impl<B: Backend> World<B> {
     /// Hangs a node: it accepts connections without answering, and its current connections are cut.
     pub fn hang_node(&mut self, node: usize) {
         self.broker.hung.insert(node);
-        let sessions_there =
-            self.broker.sessions.iter().filter(|(_, session)| session.node == node);
-        for id in sessions_there.map(|(id, _)| *id).collect::<Vec<_>>() {
+        for id in self.sessions_on(node) {
             self.disconnect(id);
         }
+    }
+
+    /// Returns the sessions that the broker has on this node.
+    fn sessions_on(&self, node: usize) -> Vec<usize> {
+        let sessions = self.broker.sessions.iter().filter(|(_, session)| session.node == node);
+        sessions.map(|(id, _)| *id).collect()
     }
 
     /// Returns the number of live sessions on each node.
@@ -323,10 +356,10 @@ impl<B: Backend> World<B> {
         }
         // The executor is another thread: it receives the turn's commands only now.
         self.most_commands = self.most_commands.max(self.commands.len());
-        let most = Delivery::commands_max(self.setup.delivery.inserts_in_flight);
+        let commands_max = Delivery::commands_max(self.setup.delivery.inserts_in_flight);
         assert!(
-            self.commands.len() <= most,
-            "{} commands in one turn, room for {most}",
+            self.commands.len() <= commands_max,
+            "{} commands in one turn, room for {commands_max}",
             self.commands.len()
         );
         for command in std::mem::take(&mut self.commands) {
@@ -340,8 +373,9 @@ impl<B: Backend> World<B> {
         let totals = self.consumer.totals();
         assert!(totals.adds_up(), "the counters do not add up: {totals:?}");
         // A replay needs no slot, so one more attempt may be in flight.
-        let most = self.setup.delivery.inserts_in_flight + 1;
-        assert!(self.server.attempts() <= most, "{} attempts in flight", self.server.attempts());
+        let attempts_max = self.setup.delivery.inserts_in_flight + 1;
+        let attempts = self.server.attempts();
+        assert!(attempts <= attempts_max, "{attempts} attempts in flight");
     }
 
     /// Reports the connections that the broker has closed because another process took over the
@@ -352,7 +386,7 @@ impl<B: Backend> World<B> {
             let connection = self.consumer.session(id).connection();
             let is_open = matches!(connection, Subscribing { .. } | Live { .. } | Closing { .. });
             if is_open && self.broker.session(id).is_none() {
-                self.unanswered.retain(|other| *other != id);
+                self.unsubscribing.retain(|other| *other != id);
                 let taken_over = self.broker.is_connected(id);
                 let event = SessionEvent::Disconnected { taken_over, why: "the broker".to_owned() };
                 self.consumer.handle_event(id, event, self.instant());
@@ -360,12 +394,15 @@ impl<B: Backend> World<B> {
         }
     }
 
+    /// Returns whether the shell connects this session now, and the broker accepts connections.
     fn connects(&self, id: usize) -> bool {
-        let is_member =
-            |id| matches!(self.setup.consumer.connections, Connections::Fixed(all) if id < all);
-        let is_visited = !self.only_members || is_member(id);
+        let is_skipped = self.skips_former_sessions
+            && match self.setup.consumer.connections {
+                Connections::Fixed(consuming) => id >= consuming,
+                Connections::Auto => true,
+            };
         self.broker_up
-            && is_visited
+            && !is_skipped
             && self.consumer.session(id).connection() == ConnectionState::Connecting
     }
 
@@ -378,12 +415,14 @@ impl<B: Backend> World<B> {
             if self.waits_for_hung_node(id) {
                 continue;
             }
-            let (node, within) = self.consumer.dial(id, self.instant());
-            let node =
-                self.setup.consumer.nodes.iter().position(|known| *known == node).expect("a node");
+            let (node_name, short_timeout) = self.consumer.dial(id, self.instant());
+            let mut nodes = self.setup.consumer.nodes.iter();
+            let node = nodes.position(|node| *node == node_name).expect("the node is listed");
             if self.broker.hung.contains(&node) {
-                let after = within.map_or(CONNECT_TIMEOUT, |_| 2 * NODE_ANSWER_TIMEOUT);
-                self.dialing.insert(id, (node, self.instant() + after));
+                // If another node is available, the shell gives up once a second client has got no
+                // answer either.
+                let timeout = short_timeout.map_or(CONNECT_TIMEOUT, |_| 2 * NODE_ANSWER_TIMEOUT);
+                self.dialing.insert(id, (node, self.instant() + timeout));
                 continue;
             }
             if self.broker.unreachable.contains(&node) {
@@ -398,8 +437,8 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Returns whether the session waits for the CONNACK of a hung node, or has just given up
-    /// waiting for it.
+    /// Returns whether the session waits for the CONNACK of a hung node, or has just given up. In
+    /// that case, reports the failed attempt.
     fn waits_for_hung_node(&mut self, id: usize) -> bool {
         let Some((node, until)) = self.dialing.get(&id).copied() else { return false };
         let is_hung = self.broker.hung.contains(&node);
@@ -437,11 +476,11 @@ impl<B: Backend> World<B> {
 
     /// Reports whether ClickHouse answers, as the shell's watcher does.
     fn query_server(&mut self) {
-        let hangs = self.server.is_silent();
-        let since = hangs.then(|| *self.silent_at.get_or_insert(self.instant()));
+        let is_silent = self.server.is_silent();
+        let since = is_silent.then(|| *self.silent_since.get_or_insert(self.instant()));
         let answer = match since {
             None => {
-                self.silent_at = None;
+                self.silent_since = None;
                 Ok(())
             }
             Some(since) if self.instant() < since + SILENT_AFTER => return,
@@ -458,11 +497,13 @@ impl<B: Backend> World<B> {
 
     /// Reports a comparison of this host's clock with ClickHouse's. `fault`: why the clock is not
     /// trusted. `jumps`: number of jumps of the clock at the time of the comparison.
-    pub fn clock(&mut self, fault: Option<String>, jumps: u64) {
+    pub fn report_clock(&mut self, fault: Option<String>, jumps: u64) {
         (self.status.clock_fault, self.status.clock_jumps) = (fault, jumps);
         self.report_server_status();
     }
 
+    /// Executes the sessions' commands, sends acknowledgements, and collects the executor's
+    /// commands and the log lines. Returns whether there were commands or acknowledgements.
     fn execute(&mut self) -> bool {
         let mut did_anything = false;
         for id in 0..self.consumer.sessions() {
@@ -513,7 +554,7 @@ impl<B: Backend> World<B> {
             }
             SessionCommand::Unsubscribe => {
                 session.subscribed = false;
-                self.unanswered.push(id);
+                self.unsubscribing.push(id);
             }
             SessionCommand::Disconnect { end_session } => {
                 assert_eq!(
@@ -529,14 +570,14 @@ impl<B: Backend> World<B> {
             }
             SessionCommand::HangUp => {
                 self.broker.disconnected(id);
-                self.unanswered.retain(|other| *other != id);
+                self.unsubscribing.retain(|other| *other != id);
             }
         }
     }
 
     /// Sends UNSUBACK. Packets arrive in order, so every earlier delivery has arrived.
     fn send_unsubacks(&mut self) {
-        for id in std::mem::take(&mut self.unanswered) {
+        for id in std::mem::take(&mut self.unsubscribing) {
             self.consumer.handle_event(
                 id,
                 SessionEvent::Unsubscribed { refusals: Vec::new() },
@@ -583,28 +624,29 @@ impl<B: Backend> World<B> {
     /// Ends all faults and runs until nothing is in flight. Asserts that acknowledgements advance
     /// while messages wait, or that `/readyz` gives a reason, and that nothing remains.
     pub fn recover(&mut self) {
-        self.server.mood(Mood::Fine);
-        self.server.disk(Disk::Fine, self.instant());
+        self.server.set_mood(Mood::Fine);
+        self.server.set_disk(Disk::Fine, self.instant());
         self.broker_up = true;
         self.broker.unreachable.clear();
         self.broker.hung.clear();
-        self.clock(None, 0);
+        self.report_clock(None, 0);
         self.turn();
-        let mut quiet = Duration::ZERO;
+        let mut stalled_for = Duration::ZERO;
         while self.broker.waiting() > 0 {
             let acked = |world: &Self| world.acked.len() as u64 + world.acked_rejects;
             let before = acked(self);
             self.wait(Duration::from_secs(1));
-            quiet =
-                if acked(self) > before { Duration::ZERO } else { quiet + Duration::from_secs(1) };
+            let is_stalled = acked(self) == before;
+            stalled_for =
+                if is_stalled { stalled_for + Duration::from_secs(1) } else { Duration::ZERO };
             // An insert whose answer was lost ends only at its timeout; `/readyz` then gives a
             // reason.
             let unready = self.consumer.unready_reasons(self.instant());
             assert!(
-                quiet < STALL_WITHOUT_REASON_MAX || !unready.is_empty(),
-                "no acknowledgement for {quiet:?}, and `/readyz` gives no reason"
+                stalled_for < STALL_WITHOUT_REASON_MAX || !unready.is_empty(),
+                "no acknowledgement for {stalled_for:?}, and `/readyz` gives no reason"
             );
-            assert!(quiet < STALL_MAX, "no acknowledgement for {quiet:?}: {unready:?}");
+            assert!(stalled_for < STALL_MAX, "no acknowledgement for {stalled_for:?}: {unready:?}");
         }
         for _ in 0..1_500 {
             let is_ready = self.consumer.unready_reasons(self.instant()).is_empty();
@@ -620,7 +662,10 @@ impl<B: Backend> World<B> {
         );
         assert_eq!(self.consumer.unready_reasons(self.instant()), Vec::<String>::new());
         let nodes = self.setup.consumer.nodes.len();
-        let has_session_per_node = matches!(self.setup.consumer.connections, Connections::Fixed(number) if number >= nodes);
+        let has_session_per_node = match self.setup.consumer.connections {
+            Connections::Fixed(sessions) => sessions >= nodes,
+            Connections::Auto => false,
+        };
         for _ in 0..60 {
             if has_session_per_node && self.spread().contains(&0) {
                 self.wait(Duration::from_millis(500));
@@ -640,22 +685,22 @@ impl<B: Backend> World<B> {
                 }
                 self.wait(Duration::from_millis(500));
             }
-            let before = self
+            let stored_before = self
                 .stored_erasable
                 .as_ref()
                 .expect("an insert from before the erasure has not ended");
-            let mut since = self.erasable.difference(before);
-            let stored = since.find(|seq| self.server.is_stored(**seq));
-            assert_eq!(stored, None, "stored after its driver had been erased");
+            let mut not_stored_before = self.erasable.difference(stored_before);
+            let stored_later = not_stored_before.find(|seq| self.server.is_stored(**seq));
+            assert_eq!(stored_later, None, "stored after its driver had been erased");
         }
     }
 
-    /// Returns the accepted messages that are neither excused nor stored.
+    /// Returns the accepted points that are neither stored, erased nor excused.
     pub fn missing(&self) -> Vec<u32> {
-        let is_excused = |seq: &u32| self.erased && self.erasable.contains(seq);
+        let is_erased = |seq: &u32| self.erased && self.erasable.contains(seq);
         let missing =
             self.accepted.difference(&self.excused).filter(|seq| !self.server.is_stored(**seq));
-        missing.copied().filter(|seq| !is_excused(seq)).collect()
+        missing.copied().filter(|seq| !is_erased(seq)).collect()
     }
 
     /// Makes the broker accept packets without answering for this long.
@@ -663,6 +708,7 @@ impl<B: Backend> World<B> {
         self.broker_busy_until = self.instant() + duration;
     }
 
+    /// Starts the shutdown of the process.
     pub fn leave(&mut self, leave: Leave) {
         self.shutdown = Some(leave);
         self.consumer.leave(leave, self.instant());
@@ -675,11 +721,8 @@ fn erased_list() -> Arc<Erased> {
     Arc::new(Erased::new(["e".to_owned()]))
 }
 
-fn process(
-    setup: &Setup,
-    inventory: milepost_core::delivery::SpoolInventory,
-    incarnation: u64,
-) -> Consumer {
+/// Returns the consumer of a new process. `inventory`: the files in its spool.
+fn process(setup: &Setup, inventory: SpoolInventory, incarnation: u64) -> Consumer {
     let delivery = policy::DeliveryConfig { incarnation, ..setup.delivery.clone() };
     let intake = Intake::new(setup.intake.clone(), decoder());
     let mut consumer =

@@ -8,8 +8,10 @@ use super::server::{Disk, Mood};
 use super::{Backend, Setup, World};
 use crate::rows::{self, consumer_settings, intake_settings, policy_settings};
 
+/// A step of a schedule; [`play`] calls the method of [`World`] or of the broker.
 #[derive(Debug, Clone)]
 pub enum Step {
+    /// Publish messages, each with this many points.
     Publish {
         messages: u32,
         points: u32,
@@ -17,13 +19,17 @@ pub enum Step {
         broken: bool,
     },
     Turn,
+    /// Wait for this many milliseconds.
     Wait(u64),
+    /// End the connection of a session, see [`World::cut`].
     Cut {
         session: usize,
         kept: bool,
         remembered: bool,
     },
+    /// Redeliver the unacknowledged messages of this session on the same connection.
     Resend(usize),
+    /// The broker accepts connections; if `false`, it also ends the open ones.
     Broker(bool),
     /// A node becomes unreachable; `dead`: its sessions are lost.
     NodeUnreachable {
@@ -32,11 +38,15 @@ pub enum Step {
     },
     /// A node accepts connections without answering; its current connections are cut.
     NodeHung(usize),
+    /// All nodes respond again.
     NodesBack,
     Server(Mood),
     Disk(Disk),
+    /// A comparison of the clocks finds this host's clock wrong, or right.
     Clock(bool),
+    /// Kill the process, and start a new one.
     Kill,
+    /// Erase one of the two drivers.
     Erase,
 }
 
@@ -54,7 +64,9 @@ pub fn step() -> impl Strategy<Value = Step> {
     let disk = prop_oneof![2 => Just(Disk::Fine), 1 => Just(Disk::Full), 1 => Just(Disk::Hanging)];
     prop_oneof![
         20 => (1_u32..30, 1_u32..6, prop::bool::weighted(0.85), prop::bool::weighted(0.1))
-            .prop_map(|(messages, points, qos1, broken)| Step::Publish { messages, points, qos1, broken }),
+            .prop_map(|(messages, points, qos1, broken)| {
+                Step::Publish { messages, points, qos1, broken }
+            }),
         10 => Just(Step::Turn),
         14 => (1_u64..3_000).prop_map(Step::Wait),
         2 => (15_000_u64..90_000).prop_map(Step::Wait),
@@ -83,28 +95,30 @@ pub fn setup() -> impl Strategy<Value = Setup> {
         any::<bool>(),
         prop_oneof![Just(4_000_usize), Just(1 << 20)],
     )
-        .prop_map(|((sessions, nodes), rows_max, window, slots, spool, buffer_bytes_max)| {
-            let mut setup = Setup {
-                consumer: consumer_settings(sessions),
-                intake: intake_settings(rows_max),
-                delivery: policy_settings(),
-                window,
-                members: 1,
-            };
-            setup.consumer.nodes = rows::nodes(nodes);
-            setup.delivery.inserts_in_flight = slots;
-            setup.delivery.spool = spool;
-            setup.delivery.insert_timeout = Duration::from_secs(5);
-            setup.intake.buffer_bytes_max = buffer_bytes_max;
-            setup.consumer.buffer_bytes_max = buffer_bytes_max;
-            setup
-        })
+        .prop_map(
+            |((sessions, nodes), rows_max, window, slots, has_spool, buffer_bytes_max)| {
+                let mut setup = Setup {
+                    consumer: consumer_settings(sessions),
+                    intake: intake_settings(rows_max),
+                    delivery: policy_settings(),
+                    window,
+                    members: 1,
+                };
+                setup.consumer.nodes = rows::nodes(nodes);
+                setup.delivery.inserts_in_flight = slots;
+                setup.delivery.has_spool = has_spool;
+                setup.delivery.insert_timeout = Duration::from_secs(5);
+                setup.intake.buffer_bytes_max = buffer_bytes_max;
+                setup.consumer.buffer_bytes_max = buffer_bytes_max;
+                setup
+            },
+        )
 }
 
 pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
     match step {
         Step::Publish { messages, points, qos1, broken } => {
-            (0..messages).for_each(|_| world.publish(points, qos1, broken));
+            (0..messages).for_each(|_| world.publish_message(points, qos1, broken));
         }
         Step::Turn => world.turn(),
         Step::Wait(ms) => world.wait(Duration::from_millis(ms)),
@@ -122,9 +136,9 @@ pub fn play<B: Backend>(world: &mut World<B>, step: Step) {
             world.broker.unreachable.clear();
             world.broker.hung.clear();
         }
-        Step::Server(mood) => world.server.mood(mood),
-        Step::Disk(disk) => world.server.disk(disk, world.instant()),
-        Step::Clock(is_wrong) => world.clock(is_wrong.then(|| "wrong".to_owned()), 0),
+        Step::Server(mood) => world.server.set_mood(mood),
+        Step::Disk(disk) => world.server.set_disk(disk, world.instant()),
+        Step::Clock(is_wrong) => world.report_clock(is_wrong.then(|| "wrong".to_owned()), 0),
         Step::Kill => world.kill(),
         Step::Erase => world.erase(),
     }

@@ -14,11 +14,13 @@ use milepost_decode::position::DriverId;
 
 use super::Backend;
 
+/// How ClickHouse treats inserts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
     Fine,
     /// Needs two seconds per insert.
     Slow,
+    /// Refuses every insert for now.
     Refusing,
     /// Neither answers nor commits.
     Hanging,
@@ -34,6 +36,7 @@ pub enum Mood {
     InsertsTake(u64),
 }
 
+/// How the disk treats operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
     Fine,
@@ -51,6 +54,7 @@ pub enum Row {
 }
 
 impl Row {
+    /// Returns the number of a position; `None` for a reject row.
     fn position(self) -> Option<u32> {
         match self {
             Self::Position(seq) => Some(seq),
@@ -71,7 +75,8 @@ struct Pending {
 
 /// Two replicas that share one Keeper, which records every token.
 pub struct Replicas {
-    /// The replicas cannot reach each other: an insert's quorum times out, and its rows stay.
+    /// The replicas cannot reach each other: an insert's quorum times out, but its rows stay on one
+    /// replica.
     is_cut: bool,
     /// Rows that only one of the replicas has.
     on_one_replica: BTreeSet<u32>,
@@ -92,16 +97,18 @@ pub struct Table {
     pub mood: Mood,
     pub replicas: Option<Replicas>,
     rng: fastrand::Rng,
+    /// Numbers of the stored positions.
     pub stored: BTreeSet<u32>,
     /// Number of rejects that the table `rejects` counts.
     rejects: u64,
-    /// Rows that each token was used for. A known token inserts nothing, even if its rows are gone:
-    /// [`Mood::Dying`] is a replica that died before the others had its rows.
+    /// Rows that each token was used for. A recorded token inserts nothing, even if its rows are
+    /// lost: [`Mood::Dying`] is a replica that died before the other replicas had its rows.
     tokens: BTreeMap<String, Vec<Row>>,
     /// Identity of each row's fix in ClickHouse.
     identities: BTreeMap<u32, Identity>,
 }
 
+/// Driver, time in milliseconds, latitude and longitude in units of 1e-7 degrees.
 type Identity = (DriverId, i64, i32, i32);
 
 /// Returns whether an insert exceeds the limit of [`Mood::Narrow`].
@@ -172,6 +179,7 @@ impl Server {
         }
     }
 
+    /// Decides whether an insert commits, and schedules its report.
     fn attempt(
         &mut self,
         batch: BatchId,
@@ -320,8 +328,8 @@ impl Server {
 }
 
 impl Backend for Server {
-    fn restart(&mut self, spool: bool) -> SpoolInventory {
-        self.has_spool = spool;
+    fn restart(&mut self, has_spool: bool) -> SpoolInventory {
+        self.has_spool = has_spool;
         self.encoded.clear();
         self.pending.clear();
         SpoolInventory {
@@ -331,11 +339,11 @@ impl Backend for Server {
         }
     }
 
-    fn mood(&mut self, mood: Mood) {
+    fn set_mood(&mut self, mood: Mood) {
         self.table.mood = mood;
     }
 
-    fn disk(&mut self, disk: Disk, now: Instant) {
+    fn set_disk(&mut self, disk: Disk, now: Instant) {
         self.disk_mood = disk;
         if disk == Disk::Fine {
             // Operations that hung complete now.
@@ -399,8 +407,8 @@ impl Backend for Server {
                         position.lat.e7(),
                         position.lng.e7(),
                     );
-                    let known = *self.table.identities.entry(position.seq).or_insert(identity);
-                    assert_eq!(known, identity, "a redelivered message became a different fix");
+                    let first = *self.table.identities.entry(position.seq).or_insert(identity);
+                    assert_eq!(first, identity, "a redelivered message became a different fix");
                 }
                 let positions: Vec<_> =
                     batch.positions.iter().map(|position| Row::Position(position.seq)).collect();
@@ -408,7 +416,7 @@ impl Backend for Server {
                     batch.rejects.iter().map(|reject| Row::Reject(reject.count)).collect();
                 let rows =
                     [positions, rejects].into_iter().filter(|rows| !rows.is_empty()).collect();
-                assert!(self.encoded.insert(batch.id, rows).is_none(), "a batch is accepted once");
+                assert!(self.encoded.insert(batch.id, rows).is_none(), "a batch is encoded twice");
             }
             DeliveryCommand::Attempt { batch, piece, attempt } => {
                 let Piece { insert, rows } = piece;
