@@ -190,7 +190,10 @@ WITH
             WHERE (driver_id, day) IN (SELECT driver_id, day FROM due_days)
             GROUP BY driver_id, day
         ) AS fixes
-        INNER JOIN due_days USING (driver_id, day)
+        -- Each use of due_days evaluates it again, so a day of `fixes` may no longer be due: it has no match then, and touched_rows is 0. LEFT JOIN,
+        -- because planning an INNER JOIN's runtime filter takes as long as planning everything else.
+        LEFT JOIN due_days USING (driver_id, day)
+        WHERE touched_rows > 0
     ),
     -- Each step is a subquery of its own. As aliases of one SELECT, the expressions would contain each other, and planning would take seconds.
     with_accuracy AS
@@ -681,4 +684,5 @@ GROUP BY driver_id, day
 SETTINGS max_insert_threads = 1, min_insert_block_size_rows = 1000000000, min_insert_block_size_bytes = 100000000000, group_by_two_level_threshold = 0, group_by_two_level_threshold_bytes = 0, do_not_merge_across_partitions_select_final = 1,
     -- These steps of the analyzer hash or copy the whole query for each expression. Disabling them halves the planning time.
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
-    query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0
+    query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0,
+    query_plan_convert_outer_join_to_inner_join = 0 -- the condition on touched_rows would make the LEFT JOIN an INNER JOIN
