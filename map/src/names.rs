@@ -170,7 +170,7 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
     if is_quoted {
         return Err("a quoted field does not end".to_owned());
     }
-    if !record.is_empty() || !field.is_empty() {
+    if !record.is_empty() || !field.is_empty() || has_quoted_field {
         record.push(field);
         records.push(record);
     }
@@ -217,6 +217,8 @@ mod tests {
             ..CardChange::default()
         };
         assert_eq!(cards, [card("d1", "Anna \"A\", Jr.", ""), card("d2", "Ben", "two\nlines")]);
+        let last_is_quoted_and_empty = csv("driver_id\n\"\"").unwrap();
+        assert_eq!(last_is_quoted_and_empty, csv("driver_id\n\"\"\n").unwrap());
     }
 
     #[test]

@@ -269,7 +269,9 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
 /// `"dir":["S","W"]`. Directions of the wind and of travel do not count.
 pub(super) fn may_list_sides(key: &[u8]) -> bool {
     const BEGINNINGS: [&str; 3] = ["hem", "nsew", "cardinal"];
-    let is_first = |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase());
+    // First letters of the names below; any byte of a name in Chinese or Cyrillic.
+    let is_first =
+        |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase()) || !first.is_ascii();
     // Most payloads have an object such as `device`, so a few bytes of the name decide first.
     let ([rest @ .., b's' | b'S'] | rest) = key;
     let ends_with =
@@ -286,6 +288,7 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
     BEGINNINGS.iter().any(|begin| name.starts_with(begin))
         || ["hemisphere", "hemispheres"].iter().any(|end| name.ends_with(end))
         || ["dir", "dirs", "ref", "refs", "sign", "signs"].iter().any(is_of_place)
+        || OF_BOTH.contains(&&*name)
         || hemisphere(&name).is_some()
 }
 

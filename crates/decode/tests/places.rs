@@ -318,6 +318,8 @@ fn unread_hemisphere_rejects_coordinates_without_a_sign() {
         r#""sign_lat":"-""#,
         r#""signLon":-1"#,
         r#""hemisphere":"南半球""#,
+        r#""半球":["南","西"]"#,
+        r#""полушарие":["ю.ш.","з.д."]"#,
         r#""半球":"南""#,
         r#""半球":"西南""#,
         r#""纬度半球":"南纬""#,
