@@ -44,7 +44,7 @@ const REPLICATED_TOKENS: &str =
     "replicated_deduplication_window = 10000, replicated_deduplication_window_seconds = 604800";
 /// Setting of tables that people fill with INSERT: they may insert the same values again.
 const NO_TOKENS: &str = "non_replicated_deduplication_window = 0";
-/// The same setting of replicated tables.
+/// The setting [`NO_TOKENS`] of replicated tables.
 const REPLICATED_NO_TOKENS: &str = "replicated_deduplication_window = 0";
 /// Beginning of the placeholder for a table's time-to-live.
 const RETENTION: &str = "{retention:";

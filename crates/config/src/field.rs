@@ -44,7 +44,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// What an error says that a type must be.
+    /// An error's statement of what a type must be.
     pub(super) const EXPECTED: &str = "must be UInt8 to UInt64, Int8 to Int64, Float32, Float64, \
         Bool, String, LowCardinality(String), DateTime64(3) or Enum8('off' = 0, 'on' = 1)";
 

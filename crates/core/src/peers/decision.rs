@@ -14,7 +14,7 @@ use super::member::MemberStatus;
 /// Maximum number of peers that a log line names.
 const NAMED_MAX: usize = 8;
 
-/// What happens to this member's sessions.
+/// States what happens to this member's sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Unsubscribe: the peer with this name, at this address, stays.

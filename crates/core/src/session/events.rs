@@ -50,7 +50,7 @@ pub enum SessionEvent {
     Leave(Leave),
 }
 
-/// What happens to the session when its process ends.
+/// States what happens to the session when its process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// The broker keeps the session for the next process with this client id.

@@ -21,7 +21,7 @@ pub(super) enum Purpose {
     End,
 }
 
-/// What happens to a session once it is empty.
+/// States what happens to a session once it is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterEmptying {
     /// Keep the session, because this process is leaving: the next process with its client id

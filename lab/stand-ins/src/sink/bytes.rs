@@ -92,8 +92,8 @@ fn column(line: &str) -> Option<(String, String)> {
     (!definition.contains(" ALIAS ")).then(|| (name.to_owned(), kind.to_owned()))
 }
 
-/// Removes a value from the front of `unread`, and returns its bytes, without length or flag. Returns
-/// no bytes for pairs of strings.
+/// Removes a value from the front of `unread`, and returns its bytes, without length or flag.
+/// Returns no bytes for pairs of strings.
 pub(super) fn take_value<'a>(width: Width, unread: &mut &'a [u8]) -> Result<&'a [u8]> {
     let len = match width {
         Width::Fixed(len) => len,
