@@ -17,7 +17,7 @@ use crate::tiles::HEADER_BYTES;
 
 /// Minimum length of a body that is compressed, in bytes.
 pub const GZIP_BYTES_MIN: usize = 512;
-/// Length of a part's coordinates, length and version, in bytes.
+/// Size in bytes of what precedes the tile in a part: z, x, y, the tile's length and the version.
 const PART_HEADER_BYTES: usize = 24;
 /// A header without file name, time and operating system (RFC 1952).
 const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
@@ -38,7 +38,8 @@ impl Part {
     /// Builds the part of a tile from the result of [`crate::tiles::cut`].
     #[must_use]
     pub fn new(tile: Tile, body: &[u8]) -> Self {
-        // Excludes the header, whose time changes even when nothing else does.
+        // Hashes the columns and the kind (`body[1]`), but not the rest of the header, whose time
+        // changes even when nothing else does.
         let version = XxHash3_64::oneshot(&body[HEADER_BYTES..]) ^ u64::from(body[1]);
         let length =
             u32::try_from(body.len()).expect("map.points_max and the cells of a tile are bounded");
@@ -93,7 +94,7 @@ fn deflated(bytes: &[u8]) -> Bytes {
         compress.reset();
         out.clear();
         let mut remaining = bytes;
-        // The flush is complete once the output has space left.
+        // If a call fills `out`, more output may follow; if it leaves space, the flush is complete.
         while out.len() == out.capacity() || !remaining.is_empty() {
             out.reserve(bytes.len());
             let before = compress.total_in();

@@ -233,8 +233,9 @@ impl RealBackend {
         loop {
             match Spool::open(self.folder.path(), SPOOL_BYTES_MAX) {
                 Ok(opened) => return opened,
-                // The lock may be held for a moment: by a forked child of another test until its
-                // exec, or by the last write of the previous process.
+                // The lock may still be held for a moment. Another test may have forked a child,
+                // which inherits the open lock file and closes it at its exec. Or the last write of
+                // the previous process still runs.
                 Err(OpenError::InUse(_)) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }

@@ -788,7 +788,13 @@ fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
-    expect_finding(&settings, &[], "inserts", "warning", "16.0 a second of 500 rows")?;
+    expect_finding(
+        &settings,
+        &[],
+        "inserts",
+        "warning",
+        "16.0 a second, with 500 rows on average",
+    )?;
     expect_finding(&settings, &[], "inserts", "warning", "batch.members_age_max")?;
     expect_finding(&world.settings, &[], "inserts", "ok", "none in the last 5 minutes")
 }

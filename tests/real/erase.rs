@@ -11,7 +11,7 @@ use lab_stack::{Process, free_port, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{
-    EXIT_UNDONE, SOON, World, finish, publish_in_background, wait_for_metric, world,
+    EXIT_INCOMPLETE, SOON, World, finish, publish_in_background, wait_for_metric, world,
 };
 
 /// The erased driver, a member of the fleet `gone`.
@@ -118,7 +118,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     // The rows are hidden at once, and the report names the member that has not read the list of
     // erased drivers yet.
     let (code, printed) = erase(&["--yes", "--within", "4s"])?;
-    assert_eq!(code, EXIT_UNDONE, "{printed}");
+    assert_eq!(code, EXIT_INCOMPLETE, "{printed}");
     assert!(
         printed.contains("pod-0 at 127.0.0.1:") && printed.contains("has not read"),
         "{printed}"
@@ -141,7 +141,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     world.publish(&[(&*topic, br#"{"lat":1,"lng":2}"#), (&*topic, b"broken")])?;
     refresh_rollups(&world)?;
     // The second member finds no running peer, so it keeps its session and exits with code 75.
-    for (milepost, code) in [(&mut spooling_member, 0), (&mut other_member, EXIT_UNDONE)] {
+    for (milepost, code) in [(&mut spooling_member, 0), (&mut other_member, EXIT_INCOMPLETE)] {
         wait_until("everything is acknowledged", SOON, || {
             Ok(milepost.metric("mqtt_unacked")? == 0.0)
         })?;
@@ -167,7 +167,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
         "1",
         SOON,
     )?;
-    assert_eq!(restarted.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(restarted.terminate(SOON)?, EXIT_INCOMPLETE);
     Ok(())
 }
 
@@ -226,7 +226,7 @@ fn erase_covers_tables_created_by_the_operator() -> Result<()> {
     store_earlier_yard("['7']")?;
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "7", "--yes", "--within", "20m"])?;
-    assert_eq!(code, EXIT_UNDONE, "{printed}");
+    assert_eq!(code, EXIT_INCOMPLETE, "{printed}");
     assert!(printed.contains("my_log (Log, column Driver_Id): 1 row, which"), "{printed}");
     assert!(printed.contains("the fence depot names the driver"), "{printed}");
     assert!(
@@ -269,7 +269,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     };
     let (code, printed) = erase("nobody", &["--within", "4s"])?;
     assert!(
-        code == EXIT_UNDONE
+        code == EXIT_INCOMPLETE
             && (printed.contains("not certain yet") || printed.contains("being refreshed")),
         "success before members have read the list of erased drivers again: {printed}"
     );
@@ -297,7 +297,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     wait_until("old parts are named", SOON, || {
         within *= 2;
         let (code, printed) = erase("d7", &["--within", &format!("{within}s")])?;
-        assert!(code == EXIT_UNDONE && printed.contains("not finished"), "{printed}");
+        assert!(code == EXIT_INCOMPLETE && printed.contains("not finished"), "{printed}");
         let positions =
             printed.lines().find(|line| line.starts_with("positions ")).unwrap_or_default();
         // After the table's name: rows seen, on disk, mutations, old parts.
@@ -316,7 +316,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         settings.clone().with("SPOOL__DIR", spool.display().to_string()).start_at(port)?;
     member.wait_until_ready()?;
     let (code, printed) = settings.call(&["erase", "--driver", "d8", "--yes", "--within", "1s"])?;
-    assert!(code == EXIT_UNDONE && printed.contains("its spool has 1 file:"), "{printed}");
+    assert!(code == EXIT_INCOMPLETE && printed.contains("its spool has 1 file:"), "{printed}");
 
     // The list is full: another driver is refused, and nothing is written.
     world.query(
@@ -354,7 +354,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     // Erase and lift a driver twice: the server must not treat an identical statement as a retry.
     for _ in 0..2 {
         let (code, printed) = erase("e9", &["--within", "1s"])?;
-        assert_eq!(code, EXIT_UNDONE, "{printed}");
+        assert_eq!(code, EXIT_INCOMPLETE, "{printed}");
         let (code, printed) = world.settings.call(&["erase", "--driver", "e9", "--lift"])?;
         assert!(code == 0 && printed.starts_with("lifted"), "{code} {printed}");
     }
@@ -383,14 +383,17 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
              VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
         )?;
         let (code, printed) = erase()?;
-        assert!(code == EXIT_UNDONE && printed.contains("1 insert in flight"), "{code} {printed}");
+        assert!(
+            code == EXIT_INCOMPLETE && printed.contains("1 insert in flight"),
+            "{code} {printed}"
+        );
         inserting.join().expect("no panic")?;
         Ok(())
     })?;
     let count = "SELECT count() FROM {db}.positions WHERE driver_id = 'd7'";
     assert_eq!(world.query(count)?, "12", "the insert committed in the end");
     let (code, printed) = erase()?;
-    assert!(code == EXIT_UNDONE && !printed.contains("in flight began"), "{code} {printed}");
+    assert!(code == EXIT_INCOMPLETE && !printed.contains("in flight began"), "{code} {printed}");
     // The mutation that hides the rows continues without the command.
     world.wait_for(count, "0", SOON)
 }

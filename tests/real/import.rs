@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
-use crate::world::{EXIT_UNDONE, SOON, World, world};
+use crate::world::{EXIT_INCOMPLETE, SOON, World, world};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -235,7 +235,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     // An erased driver stays erased.
     let (code, printed) =
         world.settings.call(&["erase", "--driver", "d3", "--yes", "--within", "1s"])?;
-    ensure!(code == EXIT_UNDONE, "{printed}");
+    ensure!(code == EXIT_INCOMPLETE, "{printed}");
     let (_, printed) = import(&world, &["--json"], &file)?;
     // Of the 200 rows, every seventh is of d3.
     ensure!(printed.contains("\"erased\":29,"), "{printed}");

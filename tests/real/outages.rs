@@ -9,7 +9,7 @@ use lab_stack::{Broker, ClickHouse, free_port, unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{
-    EXIT_UNDONE, SOON, World, finish, publish, publish_in_background, settings, unmigrated,
+    EXIT_INCOMPLETE, SOON, World, finish, publish, publish_in_background, settings, unmigrated,
     wait_for_metric, world,
 };
 
@@ -152,7 +152,7 @@ fn clickhouse_outage_loses_nothing_and_shutdown_reports_it() -> Result<()> {
         "the second message is not durable, so it is not acknowledged"
     );
     wait_until("milepost is not ready", SOON, || Ok(milepost.get("/readyz").is_err()))?;
-    assert_eq!(milepost.terminate(SOON)?, EXIT_UNDONE, "data is left in the broker");
+    assert_eq!(milepost.terminate(SOON)?, EXIT_INCOMPLETE, "data is left in the broker");
 
     let server = server.restart()?;
     assert_eq!(
@@ -320,7 +320,7 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
     // At shutdown, a process spools every batch that may be spooled: none after a refused login.
-    assert_eq!(milepost.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(milepost.terminate(SOON)?, EXIT_INCOMPLETE);
     let listed = settings.call(&["spool", "list"])?.1;
     assert!(listed.contains("0 batches"), "{listed}");
     is_revoked.store(false, Ordering::SeqCst);

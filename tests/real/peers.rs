@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::Result;
 use lab_stack::{free_port, wait_until};
 
-use crate::world::{EXIT_UNDONE, SOON, wait_for_metric, world};
+use crate::world::{EXIT_INCOMPLETE, SOON, wait_for_metric, world};
 
 #[test]
 fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
@@ -47,7 +47,7 @@ fn member_leaves_only_if_a_lower_one_is_known_to_stay() -> Result<()> {
     );
     assert_eq!(
         lower.process.wait(SOON)?.code(),
-        Some(EXIT_UNDONE),
+        Some(EXIT_INCOMPLETE),
         "75: the session is kept, and may never be resumed"
     );
     // A hung peer delays the shutdown at most by the timeout of the request.

@@ -14,7 +14,7 @@ use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 
 use crate::secure::{Scripted, scripted_clickhouse};
 use crate::world::{
-    EXIT_UNDONE, SOON, World, finish, publish_in_background, wait_for_metric, world,
+    EXIT_INCOMPLETE, SOON, World, finish, publish_in_background, wait_for_metric, world,
 };
 
 /// A world whose milepost has a spool. A proxy in front of ClickHouse can refuse connections.
@@ -137,7 +137,7 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
     // test needs all of them in the spool.
     wait_for_metric(&milepost, "positions_received_total", manifest.sent() as f64)?;
     wait_for_metric(&milepost, "positions_in_spool", 1.0)?;
-    assert_eq!(milepost.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(milepost.terminate(SOON)?, EXIT_INCOMPLETE);
     let log = std::fs::read_to_string(scene.world.folder.path().join("milepost.log"))?;
     ensure!(log.contains(&format!("dir={}", scene.dir.display())), "{log}");
     ensure!(log.contains("adds_up=true"), "{log}");
@@ -169,7 +169,7 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
     std::fs::write(scene.dir.join(format!("2{}", name.replace(".batch", ".damaged"))), "torn")?;
     let (code, printed) =
         scene.settings.call(&["spool", "export", &exported.display().to_string()])?;
-    ensure!(code == EXIT_UNDONE && printed.contains("1 file not exported"), "{code} {printed}");
+    ensure!(code == EXIT_INCOMPLETE && printed.contains("1 file not exported"), "{code} {printed}");
     ensure!(
         printed.contains(".damaged: not exported") && printed.contains(", too large"),
         "{printed}"
@@ -193,7 +193,7 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
 #[test]
 fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
     let scene = scene("spool_unready")?;
-    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_INCOMPLETE);
     scene.proxy.set(Fault::None);
 
     let check_replay_waits = |cause: &str| -> Result<()> {
@@ -212,7 +212,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
         ensure!(replay.log()?.contains(cause), "{}", replay.log()?);
         replay.signal("TERM")?;
         let code = replay.wait(SOON)?.code();
-        ensure!(code == Some(EXIT_UNDONE), "{code:?}: {}", replay.log()?);
+        ensure!(code == Some(EXIT_INCOMPLETE), "{code:?}: {}", replay.log()?);
         ensure!(scene.world.query("SELECT count() FROM {db}.positions")? == "0");
         ensure!(scene.settings.call(&["spool", "list"])?.1.contains("1 batch with 1 position;"));
         Ok(())
@@ -240,7 +240,7 @@ fn replay_inserts_nothing_before_the_schema_check() -> Result<()> {
 #[test]
 fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
     let scene = scene("spool_refused")?;
-    assert_eq!(scene.spool_messages(3)?.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(scene.spool_messages(3)?.terminate(SOON)?, EXIT_INCOMPLETE);
     let server = ScriptedClickHouse::start(&[scene.world.engine.server.url()])?;
     server.set_for(1, Behaviour::ClickHouseError { code: 516, stored: false });
     let mut command =
@@ -254,14 +254,14 @@ fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
     std::fs::write(scene.dir.join("00000000000000000001-0000000000000001-1 (1).batch"), "a copy")?;
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
-    ensure!(code == EXIT_UNDONE && printed.contains("left unreplayed"), "{code} {printed}");
+    ensure!(code == EXIT_INCOMPLETE && printed.contains("left unreplayed"), "{code} {printed}");
     Ok(())
 }
 
 #[test]
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
-    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_INCOMPLETE);
     // Refuse every insert and, after the first one, also queries for the list of erased drivers.
     // The replay retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
@@ -299,7 +299,7 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
 fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
     const REFUSED_FOR: Duration = Duration::from_secs(40);
     let scene = scene("spool_rotated")?;
-    assert_eq!(scene.spool_messages(2)?.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(scene.spool_messages(2)?.terminate(SOON)?, EXIT_INCOMPLETE);
     let (refused_since, was_busy) = (OnceLock::<Instant>::new(), Arc::new(AtomicBool::new(false)));
     let busy = Arc::clone(&was_busy);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
@@ -333,7 +333,7 @@ fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
 #[test]
 fn answer_without_an_erased_list_is_not_an_empty_list() -> Result<()> {
     let scene = scene("spool_no_list")?;
-    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_UNDONE);
+    assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_INCOMPLETE);
     scene.world.query("INSERT INTO {db}.erased (driver_id) VALUES ('d1')")?;
     for answer in ["", "<html>"] {
         let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {

@@ -20,7 +20,7 @@ use crate::tables;
 /// Timeout for what usually takes seconds; long enough for a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
 /// Exit code of a command that leaves data or work behind, such as files in the spool.
-pub const EXIT_UNDONE: i32 = 75;
+pub const EXIT_INCOMPLETE: i32 = 75;
 
 /// An engine with its data folder.
 pub struct Engine {

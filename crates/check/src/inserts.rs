@@ -47,7 +47,7 @@ fn judge(report: &mut Report, found: Option<(u64, u64)>) {
     }
     let rows_each = rows / parts;
     let found = format!(
-        "{}.{} a second of {rows_each} rows, in the last {minutes} minutes",
+        "{}.{} a second, with {rows_each} rows on average, in the last {minutes} minutes",
         parts / PERIOD_SECONDS,
         parts * 10 / PERIOD_SECONDS % 10
     );
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn only_many_small_inserts_are_a_warning() {
         for (found, level, expected) in [
-            (Some((4_800, 2_400_000)), Level::Warning, "16.0 a second of 500 rows"),
-            (Some((2_430, 2_400_000)), Level::Warning, "8.1 a second of 987 rows"),
-            (Some((2_400, 1_200_000)), Level::Ok, "8.0 a second of 500 rows"),
-            (Some((4_800, 4_800_000)), Level::Ok, "16.0 a second of 1000 rows"),
-            (Some((30, 30)), Level::Ok, "0.1 a second of 1 rows"),
+            (Some((4_800, 2_400_000)), Level::Warning, "16.0 a second, with 500 rows on average"),
+            (Some((2_430, 2_400_000)), Level::Warning, "8.1 a second, with 987 rows on average"),
+            (Some((2_400, 1_200_000)), Level::Ok, "8.0 a second, with 500 rows on average"),
+            (Some((4_800, 4_800_000)), Level::Ok, "16.0 a second, with 1000 rows on average"),
+            (Some((30, 30)), Level::Ok, "0.1 a second, with 1 rows on average"),
             (Some((0, 0)), Level::Ok, "none in the last 5 minutes"),
             (None, Level::Ok, "not known"),
         ] {

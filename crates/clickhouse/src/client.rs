@@ -16,7 +16,7 @@ use super::errors::{advice, cause_of_code, cause_of_silence, code, got_no_http_a
 use super::insert::{Inserter, refused_code};
 use super::login::Login;
 use super::render::Layout;
-use super::whole::{check_lines, summed};
+use super::whole::{check_lines, with_complete_summary};
 use milepost_config as config;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
 use milepost_core::encode::TABLES;
@@ -253,7 +253,7 @@ impl ClickHouse {
     ) -> Result<Vec<[String; CELLS]>, Error> {
         let mut tries = self.tries(cause_of_silence);
         let answer = loop {
-            let query = summed(tries.client().query_raw(sql));
+            let query = with_complete_summary(tries.client().query_raw(sql));
             let answer = async {
                 let mut cursor = query.fetch_bytes("TSVRaw")?;
                 let text = String::from_utf8_lossy(&cursor.collect().await?).into_owned();

@@ -131,7 +131,7 @@ async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
 /// The answer would be too long at every endpoint. If its length counted as a failure of the
 /// endpoint, milepost would leave one endpoint after the other, and log a wrong cause for each.
 #[tokio::test]
-async fn too_long_answer_does_not_leave_the_endpoint() {
+async fn too_long_answer_is_no_reason_to_leave_the_endpoint() {
     let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
     let (home, other) = (ScriptedServer::start(long).await, ScriptedServer::start(ONE).await);
     let clickhouse = client_for(&[&home.url, &other.url]);
@@ -216,8 +216,9 @@ async fn insert_size_counts_only_if_clickhouse_itself_answers() {
 
 #[tokio::test]
 async fn statement_moves_to_the_next_endpoint_if_the_first_is_read_only() {
-    let profile = Some((500, "Code: 164. DB::Exception: Cannot execute query. (READONLY)"));
-    for answer in [READ_ONLY, profile] {
+    let read_only_profile =
+        Some((500, "Code: 164. DB::Exception: Cannot execute query. (READONLY)"));
+    for answer in [READ_ONLY, read_only_profile] {
         let (home, other) =
             (ScriptedServer::start(answer).await, ScriptedServer::start(Some((200, ""))).await);
         let clickhouse = client_for(&[&home.url, &other.url]);
@@ -287,15 +288,15 @@ async fn own_endpoint_is_used_again_once_it_answers() {
 }
 
 #[test]
-fn migrations_of_one_host_stay_at_their_endpoint() {
+fn migrations_that_change_only_one_host_stay_at_the_own_endpoint() {
     let config = |settings: &str| {
         let urls = "url = ['http://a:1', 'http://b:1'], replication = ";
         let toml = format!("mqtt.client_id = 'm-1'\nclickhouse = {{ {urls}{settings} }}");
         Config::parse(&toml).unwrap().clickhouse
     };
-    let one_host = config("'macros'");
-    assert!(!one_host.changes_all_hosts());
-    let pinned = one_host.pinned();
+    let changes_one_host = config("'macros'");
+    assert!(!changes_one_host.changes_all_hosts());
+    let pinned = changes_one_host.pinned();
     assert_eq!((pinned.urls, pinned.home), (vec!["http://b:1".to_owned()], 0));
     assert!(config("'macros', cluster = 'c'").changes_all_hosts());
     assert!(config("'managed'").changes_all_hosts());

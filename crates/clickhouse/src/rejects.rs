@@ -41,8 +41,8 @@ impl ClickHouse {
             reason.name(),
             since.unix_ms(),
         );
-        // Not `summed`: ClickHouse would buffer the whole answer, which may be as long as the
-        // table.
+        // Not `with_complete_summary`: ClickHouse would buffer the whole answer, which may be as
+        // long as the table.
         let rows = self.unbounded().query_raw(&sql).fetch().map_err(read_error)?;
         Ok(StoredRejects { rows })
     }

@@ -33,7 +33,7 @@ pub trait FetchWhole: Sized {
 
 impl FetchWhole for Query {
     async fn fetch_whole<T: RowOwned + RowRead + Send>(self) -> Result<Vec<T>, ClientError> {
-        let (mut cursor, mut rows) = (summed(self).fetch::<T>()?, Vec::new());
+        let (mut cursor, mut rows) = (with_complete_summary(self).fetch::<T>()?, Vec::new());
         while let Some(row) = cursor.next().await? {
             rows.push(row);
         }
@@ -66,7 +66,7 @@ impl FetchWhole for Query {
 
 /// Executes a statement, and returns the number of written rows in ClickHouse's summary.
 async fn written_rows(query: Query) -> Result<u64, ClientError> {
-    let mut cursor = summed(query).fetch_bytes("TSVRaw")?;
+    let mut cursor = with_complete_summary(query).fetch_bytes("TSVRaw")?;
     while cursor.next().await?.is_some() {}
     let summary = cursor.summary().ok_or_else(without_summary)?;
     Ok(summary.written_rows().unwrap_or(0))
@@ -80,7 +80,7 @@ fn without_summary() -> ClientError {
 
 /// Makes ClickHouse buffer the answer, so that its summary counts all rows. Otherwise the summary
 /// of a long answer counts only the rows of its beginning.
-pub(super) fn summed(query: Query) -> Query {
+pub(super) fn with_complete_summary(query: Query) -> Query {
     query.with_setting("wait_end_of_query", "1")
 }
 
@@ -146,8 +146,9 @@ mod tests {
     use crate::scripted_server::ScriptedServer;
     use milepost_config::Config;
 
-    /// Returns a client of a server that answers every query with these headers and this body, as
-    /// a proxy passes them on.
+    /// Returns a client of a server that stands for a proxy: the server answers every query with
+    /// these headers and this body. Its `Content-Length` fits the body, so an answer that was cut
+    /// off looks complete.
     async fn client_of(headers: &'static str, body: &'static [u8]) -> ClickHouse {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -181,8 +182,8 @@ mod tests {
                 assert_eq!(rows.is_ok(), end == body.len(), "{headers}{end}: {rows:?}");
             }
         }
-        let proxy = client_of("", b"a\nb\n").await;
-        assert_eq!(proxy.query_rows::<1>("asking", "SELECT x").await.unwrap().len(), 2);
+        let unchecked = client_of("", b"a\nb\n").await;
+        assert_eq!(unchecked.query_rows::<1>("asking", "SELECT x").await.unwrap().len(), 2);
     }
 
     /// A proxy may answer in place of ClickHouse, or cut the request off.
@@ -223,8 +224,8 @@ mod tests {
             let rows = clickhouse.unbounded().query_raw("SELECT n").fetch_whole::<u8>().await;
             assert_eq!(rows.ok(), (end == body.len()).then(|| vec![1, 2, 3]), "{end}");
         }
-        let proxy = client_of("", body).await;
-        let rows = proxy.unbounded().query_raw("SELECT n").fetch_whole::<u8>().await;
+        let unchecked = client_of("", body).await;
+        let rows = unchecked.unbounded().query_raw("SELECT n").fetch_whole::<u8>().await;
         assert_eq!(rows.unwrap(), [1, 2, 3]);
         let client = client_of("", b"").await.client().with_validation(false);
         let mut cursor = client.query_raw("SELECT n").fetch::<u8>().unwrap();

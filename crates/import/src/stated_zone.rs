@@ -1,6 +1,6 @@
 //! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
-//! such as `tz`, in an element such as `timezone` or `speedUnit`, or in the offset of a time such
-//! as that of the file's metadata.
+//! such as `tz`, in an element such as `timezone` or `speedUnit`, or in the offset of a time, for
+//! example of the time in the file's metadata.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub(super) const FIXES_MAY_BE_STORED: &str =
 pub(super) struct StatedZone<'c> {
     /// Checks a unit in a JSON object such as `{"speed_unit":"mph"}`.
     check_units: Option<CheckFrame<'c>>,
-    is_active: bool,
+    checks_zones: bool,
     /// Value of `--zone`; `None`: times without an offset are UTC.
     given: Option<Zone>,
     /// The first place that states another zone.
@@ -39,22 +39,22 @@ pub(super) struct StatedZone<'c> {
 impl<'c> StatedZone<'c> {
     pub(super) fn new(kind: Kind, args: &ImportArgs, check_units: CheckFrame<'c>) -> Self {
         let reads_local_times = kind == Kind::Gpx || args.zone.is_some();
-        let is_active =
+        let checks_zones =
             reads_local_times && args.format_name().is_none() && args.unit_of("ts").is_none();
         let given = args.zone.clone();
-        Self { check_units: Some(check_units), is_active, given, ..Self::default() }
+        Self { check_units: Some(check_units), checks_zones, given, ..Self::default() }
     }
 
     /// Reads a comment. Ignores a zone in the comment if `--zone` is given.
     pub(super) fn add_comment(&mut self, comment: &str, line: u64) -> Result<()> {
-        unit_frames(comment).iter().try_for_each(|frame| self.add_unit(frame, line))?;
-        if self.given.is_none() && self.is_active && states_zone(comment) {
+        unit_frames(comment).iter().try_for_each(|frame| self.check_unit(frame, line))?;
+        if self.given.is_none() && self.checks_zones && states_zone(comment) {
             return self.add(format!("the comment \"{:.60}\"", comment.trim()), line);
         }
         Ok(())
     }
 
-    fn add_unit(&self, frame: &[u8], line: u64) -> Result<()> {
+    fn check_unit(&self, frame: &[u8], line: u64) -> Result<()> {
         let check = |check: CheckFrame<'_>| check(frame, &format!("line {line}"));
         self.check_units.map_or(Ok(()), check)
     }
@@ -83,13 +83,13 @@ impl<'c> StatedZone<'c> {
     pub(super) fn add_value(&mut self, name: &str, value: &str, line: u64) -> Result<()> {
         if is_unit_name(name) || names_reference_system(name) {
             let frame = serde_json::json!({ name: value }).to_string();
-            return self.add_unit(frame.as_bytes(), line);
+            return self.check_unit(frame.as_bytes(), line);
         }
         let is_other = match &self.given {
             Some(given) => has_other_clock(value, given),
             None => is_other_than_utc(value),
         };
-        if self.is_active && is_other && is_zone_name(name, value) {
+        if self.checks_zones && is_other && is_zone_name(name, value) {
             return self.add(format!("{name:.40} \"{value:.40}\""), line);
         }
         if is_time_name(name) && is_time_with_offset(value) {
@@ -98,10 +98,11 @@ impl<'c> StatedZone<'c> {
         Ok(())
     }
 
-    /// Reads a time with an offset. Without `--zone`, an offset other than that of UTC counts as
-    /// the zone of the times that have no offset.
+    /// Notes the first time whose offset or zone is not UTC as a place that states another zone,
+    /// unless `--zone` is given or such a place is noted already: the times without an offset may
+    /// be in that zone, too.
     fn add_shifted(&mut self, time: &str, line: u64) -> Result<()> {
-        if self.is_active && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
+        if self.checks_zones && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
             return self.add(format!("the time {time:.40}"), line);
         }
         Ok(())
@@ -124,8 +125,9 @@ impl<'c> StatedZone<'c> {
             return Ok(());
         }
         self.add_shifted(time, line)?;
-        // A value that the decoder rejects, such as a date alone, must not end the import.
-        if !self.is_active || self.has_local || !lacks_zone(time) {
+        // `lacks_zone` is also false for a value that the decoder rejects, such as a date alone:
+        // such a value must not end the import.
+        if !self.checks_zones || self.has_local || !lacks_zone(time) {
             return Ok(());
         }
         self.has_local = true;
@@ -195,16 +197,18 @@ fn is_unit_name(name: &str) -> bool {
     name.to_ascii_lowercase().contains("unit") || names_unit(name)
 }
 
-/// Returns whether an element or attribute of this name and value states a zone. The value decides
-/// for a `zone`, which may also be a heart-rate zone.
+/// Returns whether an element or attribute of this name and value states a zone. If the name is
+/// `zone`, the value decides, because `zone` may also be a heart-rate zone.
 pub(super) fn is_zone_name(name: &str, value: &str) -> bool {
     const NAMES: [&str; 7] =
         ["tz", "timezone", "tzid", "tzname", "tzoffset", "utcoffset", "gmtoffset"];
     // Return early for most names: this function runs for every element of a point.
     let may_be_foreign = || {
         let beginning = name.get(..3).unwrap_or_default();
-        let is_known = |begin: &&str| beginning.eq_ignore_ascii_case(begin);
-        !name.is_ascii() || ["fus", "hus", "str", "saa"].iter().any(is_known)
+        // The first letters of the ASCII words for a zone in other languages that do not begin with
+        // t, u, g or z: fuseau, fuso orario, huso horario, strefa czasowa, saat dilimi.
+        let begins_foreign_word = |begin: &&str| beginning.eq_ignore_ascii_case(begin);
+        !name.is_ascii() || ["fus", "hus", "str", "saa"].iter().any(begins_foreign_word)
     };
     if !name.starts_with(['t', 'T', 'u', 'U', 'g', 'G', 'z', 'Z']) && !may_be_foreign() {
         return false;

@@ -32,7 +32,7 @@ impl Health {
         lock(&self.reasons).values().flatten().cloned().collect()
     }
 
-    /// Returns the parts that hang, one line each: the process needs a restart.
+    /// Returns one line for each part that hangs. If any part hangs, the process needs a restart.
     #[must_use]
     pub fn dead(&self, now: Instant) -> Vec<String> {
         let hangs = |(part, beat): (&&str, &Instant)| {

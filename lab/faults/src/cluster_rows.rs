@@ -11,7 +11,7 @@ use lab_harness::proxy::Fault;
 use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
-use crate::scene::{EXIT_UNDONE, Scene};
+use crate::scene::{EXIT_INCOMPLETE, Scene};
 
 const NODE_AWAY: Duration = Duration::from_secs(10);
 /// Time for which a session cannot reach its node; longer than the delay before a reconnect.
@@ -161,7 +161,7 @@ fn peers_unreachable(scene: &mut Scene) -> Result<()> {
         let code = scene.members[n].milepost.terminate(SETTLE)?;
         let log = scene.members[n].milepost.process.log()?;
         ensure!(
-            code == EXIT_UNDONE,
+            code == EXIT_INCOMPLETE,
             "no peer answered, but the member ended with exit code {code}"
         );
         ensure!(

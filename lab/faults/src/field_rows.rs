@@ -14,7 +14,7 @@ use lab_stack::wait_until;
 use loadgen::format::Format;
 
 use crate::row::{Row, SETTLE, row};
-use crate::scene::{EXIT_UNDONE, Scene};
+use crate::scene::{EXIT_INCOMPLETE, Scene};
 
 const MEMBERS: usize = 2;
 const ENGINE_AWAY: Duration = Duration::from_secs(4);
@@ -78,14 +78,14 @@ fn outage(scene: &mut Scene) -> Result<()> {
     add_fields(scene)?;
     scene.wait_for_unacked(0)?;
     let code = scene.members[0].milepost.terminate(SETTLE)?;
-    ensure!(code == 0 || code == EXIT_UNDONE, "a drain ended with exit code {code}");
+    ensure!(code == 0 || code == EXIT_INCOMPLETE, "a drain ended with exit code {code}");
     scene.restart_member(0)?;
     scene.wait_until_recovered(SETTLE)?;
     wait_until_filled(scene)?;
     scene.kill_engine()?;
     sleep(ENGINE_AWAY);
     let code = scene.members[1].milepost.terminate(SETTLE)?;
-    ensure!(code == 0 || code == EXIT_UNDONE, "a drain ended with exit code {code}");
+    ensure!(code == 0 || code == EXIT_INCOMPLETE, "a drain ended with exit code {code}");
     scene.restart_member(1)?;
     scene.restart_engine()?;
     scene.wait_until_recovered(SETTLE)?;

@@ -10,7 +10,7 @@ use lab_stack::wait_until;
 
 use crate::row::{Row, SETTLE, row};
 use crate::rows::harm_next_inserts;
-use crate::scene::{EXIT_UNDONE, Scene};
+use crate::scene::{EXIT_INCOMPLETE, Scene};
 
 /// Session expiry, shorter than [`OUTAGE`].
 const EXPIRY: &str = "10s";
@@ -225,7 +225,7 @@ fn leave_while_away(scene: &mut Scene) -> Result<()> {
     scene.mqtt.set(Fault::Refuse);
     let code = scene.members[1].milepost.terminate(SETTLE)?;
     ensure!(
-        code == EXIT_UNDONE,
+        code == EXIT_INCOMPLETE,
         "the member could not unsubscribe, but ended with exit code {code}"
     );
     scene.mqtt.set(Fault::None);
@@ -293,7 +293,7 @@ fn fsync_hung(scene: &mut Scene) -> Result<()> {
     let code = scene.members[0].milepost.terminate(SETTLE)?;
     let took = began.elapsed();
     ensure!(took < Duration::from_secs(6), "shutdown with a grace of 3 s took {took:?}");
-    ensure!(code == EXIT_UNDONE, "milepost kept messages, but ended with exit code {code}");
+    ensure!(code == EXIT_INCOMPLETE, "milepost kept messages, but ended with exit code {code}");
     scene.set_fsync_delay(Duration::ZERO)?;
     scene.restart_member(0)?;
     scene.http.set(Fault::None);

@@ -26,7 +26,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Number of HTTP ports for pods: the largest number of members in a row that uses `pods()`.
 const PODS: usize = 4;
 /// Exit code of a milepost that left data with the broker or in the spool.
-pub(crate) const EXIT_UNDONE: i32 = 75;
+pub(crate) const EXIT_INCOMPLETE: i32 = 75;
 /// Password of the engine in the password row.
 pub(crate) const PASSWORD: &str = "the right one";
 
@@ -377,10 +377,10 @@ impl Scene {
     }
 
     /// Returns whether a member may end with this exit code. A pod that cannot reach its peers
-    /// keeps its session and exits with [`EXIT_UNDONE`]. That is not a failure: the comparison of
-    /// sent and stored fixes finds any loss.
+    /// keeps its session and exits with [`EXIT_INCOMPLETE`]. That is not a failure: the comparison
+    /// of sent and stored fixes finds any loss.
     pub(crate) fn allows_exit_code(&self, code: i32) -> bool {
-        code == 0 || code == EXIT_UNDONE && !self.ports.is_empty()
+        code == 0 || code == EXIT_INCOMPLETE && !self.ports.is_empty()
     }
 
     /// Runs a milepost command other than `run`, which must succeed.

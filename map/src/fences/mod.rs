@@ -1,8 +1,8 @@
 //! Geofences. Every viewer sees those that are valid now; editors write them with a separate
 //! ClickHouse login, which cannot read positions.
 //!
-//! Guarantee: a fence that this module stores passed the rules of `milepost fences import`, and
-//! every ring that it returns is closed.
+//! Guarantee: an outline, name or rule that a request brings is stored only if `milepost fences
+//! import` would accept it. Every ring that this module returns is closed.
 
 pub mod rules;
 pub mod versions;
@@ -32,7 +32,7 @@ struct Stored {
     valid_until: i64,
     /// A JSON array.
     polygons: String,
-    /// A JSON object of the columns of rules.
+    /// A JSON object with one key for each column of [`RULES`]; `{}` if the table has none of them.
     rules: String,
 }
 
@@ -151,7 +151,7 @@ pub async fn put(
     user: Option<&str>,
 ) -> Result<(), Refused> {
     let change = change(feature).await?;
-    let names = [&change.current_name, &change.name];
+    let names = [&change.name_before, &change.name];
     let (now_ms, stored) =
         read(writer, database, &names).await.map_err(|error| unavailable(writer, &error))?;
     let stored = stored.into_iter().map(Stored::version).collect::<Result<Vec<_>, _>>();
@@ -188,13 +188,13 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
         Refused::Invalid(format!("properties.{key}: expected {expected}"))
     };
     let given = |key: &str| properties.get(key).filter(|value| !value.is_null());
-    let current_name =
-        given("was").map(|name| name.as_str().ok_or_else(|| refused("was", "the former name")));
-    let current_name = current_name.transpose()?.unwrap_or(&name).to_owned();
-    let seen = given("outline").map(|seen| {
-        seen.as_str().ok_or_else(|| refused("outline", "the string that /api/fences returned"))
+    let name_before = given("was")
+        .map(|name| name.as_str().ok_or_else(|| refused("was", "the name before this change")));
+    let name_before = name_before.transpose()?.unwrap_or(&name).to_owned();
+    let outline_seen = given("outline").map(|outline| {
+        outline.as_str().ok_or_else(|| refused("outline", "the string that /api/fences returned"))
     });
-    let seen = seen.transpose()?.map(str::to_owned);
+    let outline_seen = outline_seen.transpose()?.map(str::to_owned);
     let rewrites_past = given("rewrite_past")
         .map(|rewrites| rewrites.as_bool().ok_or_else(|| refused("rewrite_past", "true or false")));
     let rewrites_past = rewrites_past.transpose()?.unwrap_or_default();
@@ -211,7 +211,16 @@ async fn change(feature: &Value) -> Result<Change, Refused> {
         milepost_events::fences::check_name(&name).map_err(Refused::Invalid)?;
     }
     let properties = properties.clone();
-    Ok(Change { name, current_name, from_ms, until_ms, rewrites_past, outline, seen, properties })
+    Ok(Change {
+        name,
+        name_before,
+        from_ms,
+        until_ms,
+        rewrites_past,
+        outline,
+        outline_seen,
+        properties,
+    })
 }
 
 /// Returns a time of the properties; `None`: not given.
@@ -232,8 +241,8 @@ fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
 async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     let feature =
         json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
-    // Comparing all sides of a polygon takes long: a blocking thread does it, so that ticks are not
-    // delayed.
+    // Comparing all sides of a polygon takes long: a blocking thread does it, so that the live
+    // map's updates, one a second, are not delayed.
     let read =
         tokio::task::spawn_blocking(move || milepost_events::fences::read(&feature.to_string()));
     let mut read =
@@ -373,7 +382,7 @@ mod tests {
         }
         let nulls = json!({ "name": "yard", "was": null, "rewrite_past": null, "valid_to": null });
         let change = change(&json!({ "type": "Feature", "properties": nulls })).await.unwrap();
-        assert_eq!((&*change.current_name, change.rewrites_past), ("yard", false));
+        assert_eq!((&*change.name_before, change.rewrites_past), ("yard", false));
     }
 
     #[test]

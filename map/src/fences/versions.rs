@@ -40,8 +40,8 @@ pub enum Outline {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub name: String,
-    /// Current name; differs from `name` when the fence is renamed.
-    pub current_name: String,
+    /// Name before this change; differs from `name` if the change renames the fence.
+    pub name_before: String,
     /// The version to change; `None`: the one that is valid now.
     pub from_ms: Option<i64>,
     pub until_ms: Option<i64>,
@@ -49,7 +49,7 @@ pub struct Change {
     pub rewrites_past: bool,
     pub outline: Outline,
     /// [`fingerprint`] of the outline that the editor started from; `None`: unknown.
-    pub seen: Option<String>,
+    pub outline_seen: Option<String>,
     /// Properties of the request: the rules in them replace those of the version.
     pub properties: Value,
 }
@@ -62,12 +62,12 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     let versions_of =
         |name: &str| stored.iter().filter(move |row| row.name == name).collect::<Vec<_>>();
     let is_valid = |row: &&&Version| row.from_ms <= now_ms && now_ms < row.until_ms;
-    let versions = versions_of(&change.current_name);
+    let versions = versions_of(&change.name_before);
     let target = match change.from_ms {
         Some(from_ms) => versions.iter().find(|row| row.from_ms == from_ms),
         None => versions.iter().filter(is_valid).max_by_key(|row| row.from_ms),
     };
-    let is_renamed = change.name != change.current_name;
+    let is_renamed = change.name != change.name_before;
     if is_renamed
         && versions_of(&change.name)
             .iter()
@@ -78,18 +78,18 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
     if change.outline == Outline::Ended {
         let target = target.filter(|row| row.until_ms > now_ms);
         let target = target.ok_or_else(|| {
-            format!("there is no fence \"{}\" that could end", change.current_name)
+            format!("there is no fence \"{}\" that could end", change.name_before)
         })?;
         return Ok(vec![Version { until_ms: now_ms.max(target.from_ms), ..(**target).clone() }]);
     }
     let Some(target) = target else {
         if is_renamed {
-            return Err(format!("there is no fence \"{}\" to rename", change.current_name));
+            return Err(format!("there is no fence \"{}\" to rename", change.name_before));
         }
         let Outline::New(polygons) = &change.outline else {
             return Err(format!(
                 "there is no fence \"{}\": send its geometry to create it",
-                change.current_name
+                change.name_before
             ));
         };
         let (from_ms, until_ms) = match change.from_ms {
@@ -156,15 +156,17 @@ pub fn fingerprint(polygons: &Polygons) -> String {
 /// `None`: no conflict.
 #[must_use]
 pub fn conflict(change: &Change, stored: &[Version], now_ms: i64) -> Option<String> {
-    let (Some(seen), Outline::New(_)) = (&change.seen, &change.outline) else { return None };
-    let versions = stored.iter().filter(|row| row.name == change.current_name);
+    let (Some(outline_seen), Outline::New(_)) = (&change.outline_seen, &change.outline) else {
+        return None;
+    };
+    let versions = stored.iter().filter(|row| row.name == change.name_before);
     let valid = versions
         .filter(|row| row.from_ms <= now_ms && now_ms < row.until_ms)
         .max_by_key(|row| row.from_ms);
     let Some(valid) = valid else {
         return Some("another user removed or renamed this fence after you opened it".to_owned());
     };
-    (fingerprint(&valid.polygons) != *seen)
+    (fingerprint(&valid.polygons) != *outline_seen)
         .then(|| "another user changed this outline after you opened it".to_owned())
 }
 
@@ -222,16 +224,16 @@ mod tests {
         Version { name, from_ms, until_ms, polygons, rules: FenceRules::default() }
     }
 
-    fn edit(name: &str, current_name: &str, from_ms: Option<i64>, size: f64) -> Change {
+    fn edit(name: &str, name_before: &str, from_ms: Option<i64>, size: f64) -> Change {
         let outline = Outline::New(ring(size));
         Change {
             name: name.to_owned(),
-            current_name: current_name.to_owned(),
+            name_before: name_before.to_owned(),
             from_ms,
             until_ms: None,
             rewrites_past: false,
             outline,
-            seen: None,
+            outline_seen: None,
             properties: json!({}),
         }
     }
@@ -239,8 +241,8 @@ mod tests {
     #[test]
     fn outline_that_another_user_changed_is_a_conflict() {
         let before = version("yard", 0, NO_END_MS, 1.0);
-        let seen = Some(fingerprint(&before.polygons));
-        let change = Change { seen, ..edit("yard", "yard", Some(0), 3.0) };
+        let outline_seen = Some(fingerprint(&before.polygons));
+        let change = Change { outline_seen, ..edit("yard", "yard", Some(0), 3.0) };
         let why = |stored: &[Version]| conflict(&change, stored, NOW);
         assert_eq!(why(std::slice::from_ref(&before)), None);
         // Another user redrew the outline: in one case from that time on, in the other case for the
@@ -254,7 +256,7 @@ mod tests {
         // A request without the fingerprint that it started from, or without an outline, never
         // conflicts.
         for change in [
-            Change { seen: None, ..change.clone() },
+            Change { outline_seen: None, ..change.clone() },
             Change { outline: Outline::Same, ..change.clone() },
         ] {
             assert_eq!(conflict(&change, std::slice::from_ref(&rewritten), NOW), None);

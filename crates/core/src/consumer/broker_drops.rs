@@ -30,7 +30,7 @@ pub const REASONS: [(&str, &str); 6] = [
     ("too_large", "delivery/dropped/too_large"),
     // A QoS 0 message, for a session that was disconnected or full.
     ("qos0", "delivery/dropped/qos0_msg"),
-    // No client was subscribed or had a session.
+    // No session, connected or not, was subscribed to the topic.
     ("no_subscribers", "messages/dropped/no_subscribers"),
     // The publisher exceeded a limit.
     ("quota_exceeded", "messages/dropped/quota_exceeded"),

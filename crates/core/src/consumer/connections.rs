@@ -36,8 +36,9 @@ const NAMED_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrowthStep {
     Nothing,
-    /// Add a consuming session, with the index after the last consuming session. A visit that has
-    /// ended at that index starts to consume.
+    /// Add a consuming session, with the index after the last consuming session. If the
+    /// session at that index is a visit that has ended, that session starts to consume, and no new
+    /// one is created.
     Grow,
     /// Visit the former session whose index follows those of all sessions.
     Visit,
@@ -93,8 +94,8 @@ impl Growth {
     /// `nodes`: number of the broker's nodes. `has_unserved_node`: a node of the broker has no
     /// session. A session that is added for that node connects to no other node, however long the
     /// node is unreachable. If the session had the index of a former session, the former session's
-    /// messages would wait as well. So the session is added only after the search for former
-    /// sessions.
+    /// messages would also wait until that node is reachable. So the session is added only after
+    /// the search for former sessions.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -133,15 +134,15 @@ impl Growth {
             && self.window(sessions) < window_wanted
     }
 
-    /// Returns a line of `/readyz` for each of the first [`NAMED_MAX`] sessions that do not
-    /// consume, and a line with the number of further sessions. A session that was added after the
-    /// start of the process is skipped until it has been subscribed once.
+    /// Returns a line of `/readyz` for each of the first [`NAMED_MAX`] consuming sessions that have
+    /// an unready reason, and a line with the number of further such sessions. A session that was
+    /// added after the start of the process is skipped until it has been subscribed once.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
         let mut unnamed = 0_usize;
         for (index, session) in sessions[..self.consuming].iter().enumerate() {
-            let counts = index < self.initial || session.has_been_live();
-            match session.unready_reason(now).filter(|_| counts) {
+            let is_reported = index < self.initial || session.has_been_live();
+            match session.unready_reason(now).filter(|_| is_reported) {
                 Some(why) if reasons.len() < NAMED_MAX => {
                     reasons.push(format!("session {index}: {why}"))
                 }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::screened::LIST_AGE_MAX;
 
-    const ROWS: &str = "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary";
+    const STATEMENT: &str = "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary";
 
     fn rows(statement: &str) -> Insert {
         let body = Bytes::from_static(b"\x01a\x01b");
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn token_has_the_erased_list_digest_if_rows_are_left_out() {
-        let sent = |ids: &[&str]| match prepared(Some(rows(ROWS)), ids, Duration::ZERO) {
+        let sent = |ids: &[&str]| match prepared(Some(rows(STATEMENT)), ids, Duration::ZERO) {
             Prepared::Send(insert, attempt) => (insert.rows, attempt.token),
             Prepared::Report(outcome) => panic!("{outcome:?}"),
         };
@@ -104,8 +104,8 @@ mod tests {
     fn attempt_that_is_not_sent_reports_its_outcome_at_once() {
         let newer = rows("INSERT INTO fleet.positions (driver_id, more) FORMAT RowBinary");
         let cases = [
-            (Some(rows(ROWS)), &["a", "b"][..], Duration::ZERO, "LeftOut { rows: 2 }"),
-            (Some(rows(ROWS)), &[], LIST_AGE_MAX, "Failed { kind: Transient"),
+            (Some(rows(STATEMENT)), &["a", "b"][..], Duration::ZERO, "LeftOut { rows: 2 }"),
+            (Some(rows(STATEMENT)), &[], LIST_AGE_MAX, "Failed { kind: Transient"),
             (Some(newer), &["a"], Duration::ZERO, "UnknownColumns"),
             (None, &[], Duration::ZERO, "UnknownColumns"),
         ];
@@ -124,8 +124,11 @@ mod tests {
 
     #[test]
     fn oversized_row_of_an_erased_driver_is_not_quarantined() {
-        let row =
-            |body: &'static [u8]| Insert { body: Bytes::from_static(body), rows: 1, ..rows(ROWS) };
+        let row = |body: &'static [u8]| Insert {
+            body: Bytes::from_static(body),
+            rows: 1,
+            ..rows(STATEMENT)
+        };
         let outcome = |body| outcome_instead_of_quarantine(&row(body), &erased(&["a"]));
         assert!(matches!(outcome(b"\x01a"), Some(Outcome::LeftOut { rows: 1 })));
         assert!(outcome(b"\x01b").is_none());

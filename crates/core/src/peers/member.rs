@@ -21,8 +21,8 @@ pub struct MemberStatus {
     pub subscribed: bool,
     /// The member received SIGTERM.
     pub leaving: bool,
-    /// Digest of the list of erased drivers that everything in flight was checked against; `None`
-    /// while a batch or an insert still holds an older list.
+    /// Digest of the newest list of erased drivers, if no batch and no running insert still holds
+    /// an older one; otherwise, and before ClickHouse's list has been read, `None`.
     pub erased: Option<String>,
     /// Files in the member's spool, quarantine included.
     pub spool_files: u64,
@@ -122,8 +122,8 @@ impl Member {
         lists.older.retain(|older| older.strong_count() > 0 && !older.ptr_eq(&current));
     }
 
-    /// Returns the digest of the list that everything in flight was checked against; `None` while a
-    /// batch or an insert still holds an older list.
+    /// Returns the digest of the newest list of erased drivers, if no batch and no running insert
+    /// still holds an older one; otherwise, and before ClickHouse's list has been read, `None`.
     fn erased(&self) -> Option<String> {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.retain(|older| older.strong_count() > 0);

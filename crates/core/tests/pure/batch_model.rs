@@ -186,7 +186,8 @@ fn flood_limit_merges_reject_rows_and_keeps_counts_exact() {
         "in the next second, each reject has its own row again"
     );
 
-    // A second of the limit begins with its first reject: here at 0, 1,000 and 2,000 ms.
+    // The limit counts rejects per second. A second begins with a reject, and the first reject at
+    // least 1,000 ms later begins the next one: here at 0, 1,000 and 2,000 ms.
     let at = |ms| now + Duration::from_secs(10) + Duration::from_millis(ms);
     for ms in [0, 1_000, 1_900].into_iter().chain([1_900; 98]).chain([2_000]) {
         batcher.push_reject(reject(Reason::BadTs, 50), false, at(ms));
