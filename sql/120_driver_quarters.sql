@@ -1,4 +1,5 @@
--- For people and BI tools: one row for each driver and quarter of an hour, summed from the parts of driver_days_state.
+-- For people and BI tools: one row for each driver and quarter of an hour. Sums the elements of the array column `parts` of driver_days_state:
+-- each is the portion of a trip, stop or gap in that quarter, or a dropped fix.
 CREATE VIEW IF NOT EXISTS {database}.driver_quarters{on_cluster}
 (
     driver_id   String            COMMENT 'Driver id',
@@ -11,7 +12,7 @@ CREATE VIEW IF NOT EXISTS {database}.driver_quarters{on_cluster}
     speed_sum   Float64           COMMENT 'Sum of the speeds sent, metres per second. The mean is sum(speed_sum) / sum(speed_count)',
     speed_count UInt64            COMMENT 'Number of fixes with a speed',
     speed_max   Nullable(Float32) COMMENT 'Highest speed sent, metres per second; NULL: none',
-    missing     UInt64            COMMENT 'Number of sequence numbers (seq) missing before the fixes of the quarter. Across midnight UTC they count only if the last fix before midnight is from 22:00 or later'
+    missing     UInt64            COMMENT 'Number of values of seq that are missing between each fix of the quarter and the fix before it. If the fix before is older than 22:00 UTC of the previous day, none of them count'
 )
 AS SELECT
     toString(driver_id) AS driver_id, day, toDateTime(part_quarter * 900, 'UTC') AS quarter,
@@ -23,8 +24,8 @@ AS SELECT
     if(speed_count = 0, NULL, max(speed) / 100) AS speed_max,
     sum(part_missing) AS missing
 FROM {database}.driver_days_state{all} FINAL
-ARRAY JOIN -- each array by its own name, so that a query reads only the arrays it needs
+ARRAY JOIN -- each array by its own name, so that a query reads only the arrays it needs. way: length of the part, metres
     parts.quarter AS part_quarter, parts.kind AS kind, parts.began_ms AS began_ms, parts.ended_ms AS ended_ms, parts.metres AS way, parts.fixes AS part_fixes,
     parts.missing AS part_missing, parts.speed_count AS part_speed_count, parts.speed_sum AS part_speed_sum, parts.speed_max AS speed
 GROUP BY driver_id, day, quarter
-COMMENT 'Totals of each driver and quarter of an hour, updated every five minutes. The view rollups shows the lag'
+COMMENT 'Totals of each driver and quarter of an hour, updated every five minutes. For the lag, query the view rollups'

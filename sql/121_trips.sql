@@ -16,4 +16,4 @@ CREATE VIEW IF NOT EXISTS {database}.trips{on_cluster}
 AS SELECT driver_id, began, ended, seconds, metres, fixes, lat, lng, to_lat, to_lng, speed_max
 FROM {database}_ask.episodes(driver = '', from = '1970-01-05', to = '2149-06-01', tz = 'UTC')
 WHERE kind = 'trip'
-COMMENT 'Trips: start, end, distance and duration. A trip is one row even if it crosses midnight. Updated every five minutes; the view rollups shows the lag'
+COMMENT 'Trips: start, end, distance and duration. A trip is one row even if it crosses midnight. Updated every five minutes; for the lag, query the view rollups'

@@ -12,4 +12,4 @@ CREATE VIEW IF NOT EXISTS {database}.stops{on_cluster}
 AS SELECT driver_id, began, ended, seconds, fixes, lat, lng
 FROM {database}_ask.episodes(driver = '', from = '1970-01-05', to = '2149-06-01', tz = 'UTC')
 WHERE kind = 'stop'
-COMMENT 'Stops: place and duration. A stop is one row even if it crosses midnight. It lasts at least stop_s of trip_rules_in_force, 3 minutes for a car; next to a silence or to midnight UTC it may be shorter. Updated every five minutes; the view rollups shows the lag'
+COMMENT 'Stops: place and duration. A stop is one row even if it crosses midnight. It lasts at least stop_s of trip_rules_in_force, 3 minutes for a car; next to a silence or to midnight UTC it may be shorter. Updated every five minutes; for the lag, query the view rollups'

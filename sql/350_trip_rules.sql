@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS {database}.trip_rules{on_cluster}
     speed_max  Nullable(Float64) COMMENT 'Highest possible speed of the vehicle, metres per second; NULL: that of the preset',
     radius_m   Nullable(Float64) COMMENT 'Radius of a stop, metres: a driver who stays within it has not left the stop; NULL: that of the preset',
     stop_s     Nullable(Float64) COMMENT 'Shortest duration of a stop, seconds; NULL: that of the preset',
-    trip_m     Nullable(Float64) COMMENT 'Largest distance, metres, at which two stays of stop_s or longer still count as one stop, and at which a silence may end from where it began to count as parking; NULL: that of the preset',
+    trip_m     Nullable(Float64) COMMENT 'Largest distance, metres, between two stays of stop_s or longer that count as one stop. Also the largest distance between the start and the end of a silence that counts as parking; NULL: that of the preset',
     trip_s     Nullable(Float64) COMMENT 'Longest absence, seconds, between two stays that count as one stop, if at least one of them lasts for stop_s; NULL: that of the preset',
     spike_s    Nullable(Float64) COMMENT 'Longest absence, seconds, between two stays that count as one stop, if both are shorter than stop_s; NULL: that of the preset',
     acc_max    Nullable(Float64) COMMENT 'Accuracy limit, metres: a fix with a larger acc is dropped; NULL: that of the preset',

@@ -7,7 +7,7 @@ CREATE VIEW IF NOT EXISTS {database}.trip_rules_in_force{on_cluster}
     speed_max Float64 COMMENT 'Highest possible speed of the vehicle, metres per second',
     radius_m  Float64 COMMENT 'Radius of a stop, metres: a driver who stays within it has not left the stop',
     stop_s    Float64 COMMENT 'Shortest duration of a stop, seconds',
-    trip_m    Float64 COMMENT 'Largest distance, metres, at which two stays of stop_s or longer still count as one stop, and at which a silence may end from where it began to count as parking',
+    trip_m    Float64 COMMENT 'Largest distance, metres, between two stays of stop_s or longer that count as one stop. Also the largest distance between the start and the end of a silence that counts as parking',
     trip_s    Float64 COMMENT 'Longest absence, seconds, between two stays that count as one stop, if at least one of them lasts for stop_s',
     spike_s   Float64 COMMENT 'Longest absence, seconds, between two stays that count as one stop, if both are shorter than stop_s',
     acc_max   Float64 COMMENT 'Accuracy limit, metres: a fix with a larger acc is dropped',

@@ -1,6 +1,6 @@
--- Episodes (trips, stops and gaps) in the order of time. A silence that ends where it began is a stop, or a part of the stops before and after
--- it. Episodes that overlap the window are returned whole, up to three UTC days beyond it. A piece is the part of an episode in one UTC day. The
--- place of a stop is that of its piece with the most fixes.
+-- Episodes (trips, stops and gaps) in the order of time. A silence that ends where it began is a stop. It is one episode together with any stop
+-- directly before or after it. Episodes that overlap the window are returned whole, up to three UTC days beyond it. A piece is the portion of a
+-- trip, stop or gap in one UTC day; driver_days returns it as one or more parts. The place of a stop is that of its piece with the most fixes.
 CREATE OR REPLACE VIEW {database}_ask.episodes{on_cluster} AS
 WITH
     parseDateTime64BestEffort({from:String}, 3, {tz:String}) AS since,
@@ -29,12 +29,12 @@ FROM
         (
         SELECT
             driver_id, day, piece, any(final_kind) AS piece_kind,
-            -- after_gap: the piece is a silence that began on an earlier day, so its start is the last fix of that day.
-            any(is_after_gap) AND piece = first_piece AS after_gap,
-            if(after_gap, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
-            if(after_gap, any(gap_m), sum(part_metres)) AS piece_metres, sum(part_fixes) AS piece_fixes,
-            if(after_gap, any(before_lat_e7), argMin(lat_e7, began_ms)) AS from_lat,
-            if(after_gap, any(before_lng_e7), argMin(lng_e7, began_ms)) AS from_lng,
+            -- began_earlier: the piece is the rest of a gap that began on an earlier day, so its start is the last fix before that gap.
+            any(is_after_gap) AND piece = first_piece AS began_earlier,
+            if(began_earlier, any(before_ms), min(began_ms)) AS piece_began, max(ended_ms) AS piece_ended,
+            if(began_earlier, any(gap_m), sum(part_metres)) AS piece_metres, sum(part_fixes) AS piece_fixes,
+            if(began_earlier, any(before_lat_e7), argMin(lat_e7, began_ms)) AS from_lat,
+            if(began_earlier, any(before_lng_e7), argMin(lng_e7, began_ms)) AS from_lng,
             argMax(to_lat_e7, ended_ms) AS piece_to_lat, argMax(to_lng_e7, ended_ms) AS piece_to_lng,
             if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS piece_speed
         FROM {database}_ask.driver_days(

@@ -243,8 +243,8 @@ ALTER TABLE {database}.driver_quarters{on_cluster}
     MODIFY COLUMN speed_sum   COMMENT 'Sum of the speeds sent, metres per second. The mean is sum(speed_sum) / sum(speed_count)',
     MODIFY COLUMN speed_count COMMENT 'Number of fixes with a speed',
     MODIFY COLUMN speed_max   COMMENT 'Highest speed sent, metres per second; NULL: none',
-    MODIFY COLUMN missing     COMMENT 'Number of sequence numbers (seq) missing before the fixes of the quarter. Across midnight UTC they count only if the last fix before midnight is from 22:00 or later',
-    MODIFY COMMENT 'Totals of each driver and quarter of an hour, updated every five minutes. The view rollups shows the lag';
+    MODIFY COLUMN missing     COMMENT 'Number of values of seq that are missing between each fix of the quarter and the fix before it. If the fix before is older than 22:00 UTC of the previous day, none of them count',
+    MODIFY COMMENT 'Totals of each driver and quarter of an hour, updated every five minutes. For the lag, query the view rollups';
 
 ALTER TABLE {database}.trips{on_cluster}
     MODIFY COLUMN driver_id COMMENT 'Driver id',
@@ -258,7 +258,7 @@ ALTER TABLE {database}.trips{on_cluster}
     MODIFY COLUMN to_lat    COMMENT 'Latitude of the end, WGS84 degrees north',
     MODIFY COLUMN to_lng    COMMENT 'Longitude of the end, WGS84 degrees east',
     MODIFY COLUMN speed_max COMMENT 'Highest speed sent, metres per second; NULL: none',
-    MODIFY COMMENT 'Trips: start, end, distance and duration. A trip is one row even if it crosses midnight. Updated every five minutes; the view rollups shows the lag';
+    MODIFY COMMENT 'Trips: start, end, distance and duration. A trip is one row even if it crosses midnight. Updated every five minutes; for the lag, query the view rollups';
 
 ALTER TABLE {database}.stops{on_cluster}
     MODIFY COLUMN driver_id COMMENT 'Driver id',
@@ -268,4 +268,4 @@ ALTER TABLE {database}.stops{on_cluster}
     MODIFY COLUMN fixes     COMMENT 'Number of fixes after the first one',
     MODIFY COLUMN lat       COMMENT 'Latitude of the stop, WGS84 degrees north',
     MODIFY COLUMN lng       COMMENT 'Longitude of the stop, WGS84 degrees east',
-    MODIFY COMMENT 'Stops: place and duration. A stop is one row even if it crosses midnight. It lasts at least stop_s of trip_rules_in_force, 3 minutes for a car; next to a silence or to midnight UTC it may be shorter. Updated every five minutes; the view rollups shows the lag'
+    MODIFY COMMENT 'Stops: place and duration. A stop is one row even if it crosses midnight. It lasts at least stop_s of trip_rules_in_force, 3 minutes for a car; next to a silence or to midnight UTC it may be shorter. Updated every five minutes; for the lag, query the view rollups'

@@ -54,7 +54,8 @@ pub enum Command {
         /// The mqtt.client_id of that member
         #[arg(long, value_parser = |id: &str| milepost_config::client_id(id.to_owned()))]
         client_id: String,
-        /// Unsubscribe that member even if no member of shutdown.peers is known to stay
+        /// Unsubscribe that member even if no other member is known to be subscribed; without one,
+        /// new messages are lost
         #[arg(long)]
         leave: bool,
         /// Stop after this time
@@ -64,7 +65,8 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// List, replay or export the batches in spool.dir, for example of a volume whose pod is gone
+    /// List, replay or export the batches in spool.dir, for example if it is on a volume whose pod
+    /// is gone
     Spool {
         #[command(subcommand)]
         command: SpoolCommand,

@@ -251,14 +251,14 @@ fn created_tables_equal_migrated_tables() -> Result<()> {
     };
     let (new, migrated) = (structure("{db}_new")?, structure("{db}")?);
     assert!(new.lines().count() > 100, "{new}");
-    let lines_missing_in = |other: &str, structure: &str| {
-        structure.lines().filter(|line| !other.contains(line)).collect::<Vec<_>>().join("\n")
+    let only_in = |lines: &str, other: &str| {
+        lines.lines().filter(|line| !other.contains(line)).collect::<Vec<_>>().join("\n")
     };
     assert!(
         new == migrated,
         "only new tables have\n{}\nonly migrated tables have\n{}",
-        lines_missing_in(&migrated, &new),
-        lines_missing_in(&new, &migrated)
+        only_in(&new, &migrated),
+        only_in(&migrated, &new)
     );
     Ok(())
 }

@@ -51,12 +51,12 @@ fn migration_380_replaces_the_comments_of_0_1_0() -> Result<()> {
     world.query("DELETE FROM {db}.schema_migrations WHERE version = 380")?;
     world.settings.migrate()?;
     let migrated = comments(&world)?;
-    let lines_missing_in = |other: &str, lines: &str| -> Vec<String> {
+    let only_in = |lines: &str, other: &str| -> Vec<String> {
         let is_missing = |line: &&str| other.lines().all(|other_line| other_line != *line);
         lines.lines().filter(is_missing).map(str::to_owned).collect()
     };
-    let only_migrated = lines_missing_in(&new, &migrated);
-    let only_new = lines_missing_in(&migrated, &new);
+    let only_migrated = only_in(&migrated, &new);
+    let only_new = only_in(&new, &migrated);
     assert!(
         migrated == new,
         "only in the migrated database: {only_migrated:#?}, only in a new one: {only_new:#?}"

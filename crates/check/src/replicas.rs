@@ -12,11 +12,12 @@ const DELAY_SECONDS_MAX: u64 = 60;
 /// Shortest time, in seconds, for which a table must remember a token: milepost may retry an insert
 /// under one token for a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
-/// Tables that people fill with INSERT. These tables have no deduplication window, because people
-/// may insert an earlier value again, and a row that is inserted twice only replaces itself.
+/// Tables that people fill with INSERT. These tables have no deduplication window: it would drop an
+/// INSERT that sets a row back to an earlier value. They need none, because a row that is inserted
+/// twice only replaces itself.
 pub(super) const TABLES_WITHOUT_WINDOW: [&str; 3] = ["fences", "drivers", "trip_rules"];
-/// Smallest number of deduplication tokens that a table must remember. Each member of the group
-/// inserts one or two blocks a second.
+/// Smallest number of deduplication tokens that a table must remember. ClickHouse counts the tokens
+/// of all members together, and each member uses one or two a second.
 const TOKENS_MIN: u64 = 10_000;
 
 /// A row of `system.replicas`.
@@ -58,7 +59,7 @@ pub(super) async fn check(
     tables: &[[String; 3]],
     defaults: &[[String; 2]],
 ) -> Result<(), Error> {
-    if !engines(report, config, tables) {
+    if !has_replicas_to_check(report, config, tables) {
         return Ok(());
     }
     let sql = format!(
@@ -91,7 +92,11 @@ fn replica(row: [String; 8]) -> Replica {
 }
 
 /// Checks the engines and the quorum. Returns whether there are replicas to check.
-fn engines(report: &mut Report, config: &config::ClickHouse, tables: &[[String; 3]]) -> bool {
+fn has_replicas_to_check(
+    report: &mut Report,
+    config: &config::ClickHouse,
+    tables: &[[String; 3]],
+) -> bool {
     let tables_with = |test: fn(&str) -> bool| {
         let names =
             tables.iter().filter(|[_, engine, _]| test(engine)).map(|[name, ..]| name.as_str());
@@ -191,7 +196,7 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     if !without_keeper.is_empty() || !readonly.is_empty() {
         return; // without Keeper the other values are stale
     }
-    // No rows: the server does not fill this table, or hides the replicas from this user.
+    // No rows: the server does not fill system.replicas, or hides the replicas from this user.
     let Some(weakest) = replicas.iter().min_by_key(|replica| (replica.active, replica.total))
     else {
         return report.warning(
@@ -284,7 +289,7 @@ mod tests {
         let tables: Vec<_> =
             tables.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
         let mut report = Report::default();
-        engines(&mut report, &config(toml), &tables);
+        has_replicas_to_check(&mut report, &config(toml), &tables);
         report
     }
 

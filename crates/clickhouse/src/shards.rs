@@ -3,8 +3,9 @@
 //! inserted row to its shard.
 //!
 //! All rows of a driver are on one shard. This has three consequences. FINAL shows each fix once,
-//! although each shard applies FINAL to its own rows only. A subquery of IN may read the shard's
-//! own table. Each shard computes the roll-ups of its own drivers.
+//! although each shard applies FINAL to its own rows only. The subquery in
+//! `driver_id IN (SELECT …)` may read the shard's own table instead of `…_all`. Each shard computes
+//! the roll-ups of its own drivers.
 
 use milepost_core::encode::TABLES;
 
@@ -40,8 +41,8 @@ mod tests {
         "alerts_seen",
         "trip_rules",
     ];
-    /// The only view that may read a table of one shard, which it does in a subquery of IN: the
-    /// view's file, and the table.
+    /// The only view that may read a shard's own table (in the subquery of an IN): the name of the
+    /// view's migration, and the table.
     const IN_SUBQUERY: (&str, &str) = ("222_ask_in_box", "last_positions_state");
 
     #[test]
@@ -62,7 +63,8 @@ mod tests {
             migration.sql.contains(" VIEW ") && !migration.sql.contains(" MATERIALIZED VIEW ")
         }) {
             if migration.sharded_table().is_some() {
-                continue; // its Distributed table reads all shards
+                // The file also creates the Distributed table, whose statement names the table.
+                continue;
             }
             for table in &sharded {
                 let references = [" ", "\n", ")"].map(|end| format!("{{database}}.{table}{end}"));

@@ -40,8 +40,8 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Age of a batch's first row at which the batch is due. [`Batcher::lengthen_age_max`] can
-    /// raise this age.
+    /// Age of a batch's first row at which the batch is due, unless [`Batcher::set_age_max`] has
+    /// set a greater age.
     pub age_max: Duration,
     /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
     pub bytes_max: usize,
@@ -108,7 +108,7 @@ impl Batcher {
 
     /// Sets the age at which the open batch and later ones are due: `age`, but at least
     /// [`Limits::age_max`].
-    pub fn lengthen_age_max(&mut self, age: Duration) {
+    pub fn set_age_max(&mut self, age: Duration) {
         self.age_max = age.max(self.limits.age_max);
     }
 

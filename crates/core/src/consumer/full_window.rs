@@ -10,8 +10,8 @@ use super::Consumer;
 const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
 impl Consumer {
-    /// Returns the longest time for which the window of a consuming session has been full most of
-    /// the time.
+    /// Returns for how long the window of a consuming session has been mostly full: the longest
+    /// such time of all of them. Mostly means at least half of each interval of a second or more.
     pub(super) fn longest_full_window(&self, now: Instant) -> Duration {
         let consuming = &self.sessions[..self.growth.consuming()];
         consuming.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()
@@ -30,7 +30,7 @@ impl Consumer {
         let (window, wanted) = (self.growth.window(&self.sessions), self.settings.window_wanted);
         let advice = if window < wanted {
             format!(
-                "{wanted} messages in flight keep every insert slot busy: raise \
+                "it takes {wanted} messages in flight to keep every insert slot busy: raise \
                  mqtt.max_inflight to 32000 (EMQX, in the zone of milepost's listener) or \
                  max_inflight_messages (Mosquitto)"
             )

@@ -267,9 +267,9 @@ impl Consumer {
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_under_pressure = self.is_under_pressure();
         self.delivery.set_under_pressure(is_under_pressure);
-        // Zero does not lengthen the age: `batch.age_max` applies.
+        // With zero, `batch.age_max` applies.
         let age = if is_under_pressure { Duration::ZERO } else { self.group_age.age() };
-        self.intake.lengthen_batch_age(age);
+        self.intake.set_batch_age_max(age);
         self.move_batches(now);
         self.delivery.handle_timeout(now);
         self.complete(now);

@@ -362,8 +362,8 @@ impl Intake {
     }
 
     /// Sets the age at which a batch is due: `age`, but at least the configured `age_max`.
-    pub fn lengthen_batch_age(&mut self, age: Duration) {
-        self.batcher.lengthen_age_max(age);
+    pub fn set_batch_age_max(&mut self, age: Duration) {
+        self.batcher.set_age_max(age);
     }
 
     /// Returns the age at which the open batch is due.

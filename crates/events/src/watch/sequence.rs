@@ -16,9 +16,10 @@
 const GAPS_MAX: usize = 64;
 /// If a number is at least this far ahead of the highest one, the counter is considered reset.
 const RESET_JUMP_MIN: u32 = 1_000_000;
-/// A fix belongs to an earlier run if its number is at least this far ahead of the highest number
-/// although its time is before that of the highest number. A smaller jump in an older fix means
-/// that the device's clock was set back.
+/// Concerns a fix that is older than the fix with the highest number, but has a still higher
+/// number. If it is higher by at least this much, the fix belongs to an earlier run and does not
+/// change the count. If it is higher by less, the device's clock was set back, and the fix
+/// continues the current run.
 const EARLIER_RUN_JUMP_MIN: u32 = 100;
 
 /// One device's counter: 40 bytes, and 8 for each open gap.
