@@ -16,7 +16,7 @@ CREATE VIEW IF NOT EXISTS {database}.trip_rules_in_force{on_cluster}
 )
 AS
 WITH
-    6 AS definition, -- version of the definition: raise it with every change to sql/360 that changes results, so that older days are computed again
+    7 AS definition, -- version of the definition: raise it with every change to sql/360 that changes results, so that older days are computed again
     arrayFirst(limits -> limits.1 = kind, [
         --         speed_max radius_m stop_s trip_m trip_s spike_s acc_max
         ('car',     60.,      100.,    180.,  200.,  300.,  60.,    200.),

@@ -6,17 +6,19 @@
 --   leg       The straight line between two consecutive fixes.
 --   silence   More than 3,600 s without a fix.
 --   parking   A silence that ends within trip_m of where it began. The views (sql/370) count it as a stop.
---   sample    The first fix of the day, and the first fix of every 15-second span. Only samples decide where a driver stops.
+--   sample    The first fix of the day, of every 15-second span, and after a gap. Only samples decide where a driver stops.
 --   slot      The fixes of 1 to 64 s, on about 37 m of the route. The mean of their positions is one point of the route.
 --   step      The way from one sample to the next.
 --   pace      A speed computed from two fixes, metres per second. A speed, in contrast, is what the device sends.
 --
 -- A run is a series of consecutive samples near the first of them. The place of a run is the mean of its samples in its first stop_s. A
--- silence ends a run. A sample belongs to the run if its distance to the run's first sample is at most
+-- gap ends a run. A sample belongs to the run if its distance to the run's first sample is at most
 --     radius_m               if the fix before the sample is less than stop_s older
 --     trip_m plus radius_m   if that fix is at least stop_s older, and at most trip_m away from the sample
 --     trip_m                 if that fix is at least stop_s older, and farther away
---     1,000 m                if the device sends a speed of 0 at this sample and at the sample before, which is at most 30 s older
+--     1,000 m                if the device sends a speed of 0 at this sample and at the sample before, which is at most 30 s older. Once
+--                            the run is two minutes old, the distance may also be at most radius_m for each stop_s of its age: a driver who
+--                            creeps through a jam sends speeds of 0, too, but moves on
 -- If such a speed of 0 is sent farther away than 1,000 m, a new run begins, in which speeds of 0 have no effect.
 --
 -- A stop is one or more runs of at least 45 s each. It lasts for at least stop_s. An absence, the time between two runs, counts as a part of
@@ -36,7 +38,9 @@
 --
 -- A trip is everything else. Its length in metres is that of the line through the places of stops and, between stops, through the points of the
 -- route. If the line turns in the same direction at both ends of a leg, the route was a curve, and longer than the leg. The lines through
--- the two neighbouring legs meet in a corner: three quarters of the detour through that corner are added. Nothing is added if a neighbouring leg
+-- the two neighbouring legs meet in a corner: three quarters of the detour through that corner are added. If the
+-- line also turns by similar angles before and after the leg, the route was an arc: half of each turn belongs to the neighbouring leg, and a
+-- third of the detour is added. Nothing is added if a neighbouring leg
 -- is shorter than 32 m and took clearly less time (corner_time_share): such a device sends a fix wherever it turns, so its legs cut no corners.
 --
 -- Two sorts of fixes are dropped: inaccurate ones, whose acc is above acc_max, and jumps. A fix is a jump for one of four reasons:
@@ -88,6 +92,7 @@ WITH
     120000 AS jump_ms_max, -- longest time there and back of a jump of kind 3, and longest leg from a jump of a device that wakes up
     10 AS zero_speed_cms, -- a lower speed sent counts as 0
     30000 AS zero_speed_ms, -- longest time between two samples whose speeds of 0 extend a run
+    120000 AS creep_ms, -- age from which a run ends if its samples move on; before, noise may look like that
     1000 AS zero_speed_m, -- a speed of 0 counts up to this far from the first sample; if a device sends only 0 and moves farther, none counts
     45000 AS run_ms, -- shortest run that can be a stop or a part of one
     60000 AS false_speed_ms, -- longest time to the neighbouring fixes that can show that a sent speed is false
@@ -100,7 +105,8 @@ WITH
     0.7 AS path_share, -- the pace that sets the duration of a slot is at least this share of the pace along three steps
     32 AS corner_leg_m, -- a shorter leg has no corner between its ends
     2.2 AS corner_turn_max, -- largest sum of the turns at both ends of a leg, radians; where the route turns farther, no corner is added
-    0.75 AS corner_share, -- share of the detour through the corner that is added
+    0.75 AS corner_share, -- share of the detour through the corner that is added, if the leg has the only turn
+    1 / 3 AS arc_share, -- the same on an arc: of the detour through the corner where two tangents of a circle meet, a third is the arc's
     0.9 AS corner_time_share, -- the device sends fixes at turns if a short neighbouring leg takes less than this share of the leg's time
     86400000 AS day_ms,
     900000 AS quarter_ms, -- a quarter of an hour
@@ -336,8 +342,9 @@ WITH
         SELECT
             *,
             arrayMap(
-                (m, t, i) -> i >= first_index AND i < end_index AND first_index > 0 AND (i = first_index OR intDiv(m, sampling_ms) != intDiv(m - t, sampling_ms)),
-                ms, leg_ms, arrayEnumerate(ms)) AS is_sample,
+                (m, t, leg_m2, i) -> i >= first_index AND i < end_index AND first_index > 0 AND (
+                    i = first_index OR intDiv(m, sampling_ms) != intDiv(m - t, sampling_ms) OR is_impossible(leg_m2, longest_ms(t, m), speed_max)),
+                ms, leg_ms, leg_m2, arrayEnumerate(ms)) AS is_sample,
             x[first_index] AS first_x, y[first_index] AS first_y, z[first_index] AS first_z,
             x[next_index] AS next_x, y[next_index] AS next_y, z[next_index] AS next_z,
             -- Speeds sent, without the false ones. 65535: unknown or false.
@@ -373,6 +380,8 @@ WITH
         SELECT
             *,
             arrayMap(s -> is_zero_speed_credible AND s < zero_speed_cms, sample_speed) AS sends_zero,
+            arrayMap((t, leg_m2, m, i) -> t > gap_ms OR i = first_index OR is_impossible(leg_m2, longest_ms(t, m), speed_max),
+                sample_leg_ms, sample_leg_m2, sample_at_ms, sample_fix) AS begins_run,
             arrayMap((t, leg_m2) -> pow(if(t < stop_ms, radius_m, trip_m + if(leg_m2 <= trip_m * trip_m, radius_m, 0)), 2), sample_leg_ms, sample_leg_m2) AS sample_limit_m2,
             arrayMap(
                 (x_next2, x_prev, y_next2, y_prev, z_next2, z_prev, m_next2, m_prev) -> pace(squared_length(x_next2 - x_prev, y_next2 - y_prev, z_next2 - z_prev), m_next2 - m_prev),
@@ -392,11 +401,11 @@ WITH
     --   8, 9     its first sample, and the number of samples in its first stop_s
     --   10       1: the run begins after a silence; 2: after parking; 3: where a speed of 0 was not believed; 0: elsewhere
     --   11       the runs before it that can be a stop or a part of one: those that are long enough, next to parking, or between two silences
-    -- Each finished run has its first and last fix (if a silence ends the run: the last fix before the silence), its first sample, the number
+    -- Each finished run has its first and last fix (if a gap ends the run: the last fix before the gap), its first sample, the number
     -- of samples in its first stop_s, whether it counts as a stop even if it is short, the times of its first and last sample, and its last
     -- sample.
     --
-    -- begins: a silence precedes the sample, or the sample is the day's first. after_silence: a silence precedes the sample, or no fix
+    -- begins: a gap precedes the sample, or the sample is the day's first. after_silence: a silence precedes the sample, or no fix
     -- precedes it. after_parking: that silence was parking. limit_m2: sample_limit_m2. zero_limit_m2: the limit that holds if speeds of 0
     -- are believed. An additional sample at the end finishes the last run.
     --
@@ -404,7 +413,7 @@ WITH
     with_runs AS
     (
         SELECT
-            * EXCEPT (derived_pace, sample_limit_m2, sample_step_m),
+            * EXCEPT (derived_pace, sample_limit_m2, sample_step_m, begins_run),
             -- On a road that turns back, the straight line over three steps is short, but the steps are not.
             arrayMap(
                 (p, step_m, step_m_next, step_m_next2, m_next2, m_prev) -> greatest(p, path_share * 1000 * (step_m + step_m_next + step_m_next2) / greatest(m_next2 - m_prev, 1)),
@@ -415,8 +424,10 @@ WITH
                 arrayMap(m -> [toUInt32(intDiv(m, quarter_ms))], sample_at_ms), arrayMap(p -> [toUInt16(least(65534, p * 100))], derived_pace))) AS derived_maxima,
             arrayFold(
                 (state, m, x, y, z, begins, limit_m2, zero_limit_m2, after_silence, after_parking, fix_index, sample_index) -> if(
-                    begins OR squared_length(x - state.1, y - state.2, z - state.3) > if(state.10 = 3, limit_m2, zero_limit_m2),
-                    (x, y, z, m, m, fix_index, fix_index, sample_index, toInt64(1), if(begins, if(after_parking, 2, after_silence), if(zero_limit_m2 > limit_m2, 3, 0)),
+                    begins OR squared_length(x - state.1, y - state.2, z - state.3) > if(state.10 = 3, limit_m2, greatest(limit_m2, least(
+                        zero_limit_m2, if(m - state.4 <= creep_ms, zero_limit_m2, pow(radius_m * (m - state.4) / stop_ms, 2))))),
+                    (x, y, z, m, m, fix_index, fix_index, sample_index, toInt64(1), if(begins, if(after_parking, 2, after_silence),
+                            if(zero_limit_m2 > limit_m2 AND (state.10 = 3 OR squared_length(x - state.1, y - state.2, z - state.3) > zero_limit_m2), 3, 0)),
                         if(state.5 - state.4 >= run_ms OR state.10 = 2 OR begins AND (after_parking OR state.10 = 1 AND after_silence),
                             arrayPushBack(state.11, (
                                 state.6, if(begins, fix_index - 1, state.7), state.8, state.9,
@@ -424,8 +435,7 @@ WITH
                             state.11)),
                     (state.1, state.2, state.3, state.4, m, state.6, fix_index, state.8, state.9 + (m - state.4 <= stop_ms), state.10, state.11)),
                 arrayPushBack(sample_at_ms, 0), arrayPushBack(sample_x, 0.), arrayPushBack(sample_y, 0.), arrayPushBack(sample_z, 0.),
-                arrayMap((t, i) -> t > gap_ms OR i = first_index, arrayPushBack(sample_leg_ms, gap_ms + 1), arrayPushBack(sample_fix, 0)),
-                arrayPushBack(sample_limit_m2, 0.),
+                arrayPushBack(begins_run, 1), arrayPushBack(sample_limit_m2, 0.),
                 arrayPushBack(arrayMap((zero, zero_prev, t, limit_m2) -> if(zero AND zero_prev AND t <= zero_speed_ms, greatest(limit_m2, zero_speed_m * zero_speed_m), limit_m2),
                     sends_zero, before(sends_zero, 0), arrayDifference(sample_at_ms), sample_limit_m2), 0.),
                 arrayMap((t, i) -> t > gap_ms OR i = 1, arrayPushBack(sample_leg_ms, if(next_index = 0, gap_ms + 1, leg_ms[next_index])), arrayPushBack(sample_fix, 0)),
@@ -584,6 +594,18 @@ WITH
                 is_trip_leg, after(is_trip_leg, 0), dx, after(dx, 0.), dy, after(dy, 0.), dz, after(dz, 0.), point_leg_m2, after(point_leg_m2, 0.), point_x, point_y, point_z) AS turn
         FROM with_point_leg_lengths
     ),
+    -- evenness: 1 if the route turns by the same angle at both ends of the leg that ends at the point, and at the points before and after that
+    -- leg, as on a circle. 0 if it turns in the other direction at one of these four points, or not at all.
+    with_evenness AS
+    (
+        SELECT
+            *,
+            arrayMap(
+                (turn_prev2, turn_prev, turn, turn_next) -> greatest(0., least(turn_prev2 * sign(turn), turn_prev * sign(turn), abs(turn), turn_next * sign(turn)))
+                    / greatest(abs(turn_prev2), abs(turn_prev), abs(turn), abs(turn_next), 1e-9),
+                before(before(turn, 0.), 0.), before(turn, 0.), turn, after(turn, 0.)) AS evenness
+        FROM with_turns
+    ),
     -- metres: the length of the leg that ends at each point, with the detour of a curve; point_leg_m2 is the leg between points, fix_leg_m2 that
     -- between fixes. piece: number of the trip, stop or gap within the day.
     with_metres AS
@@ -591,17 +613,19 @@ WITH
         SELECT
             *,
             arrayMap(
-                (kind, on_trip, m_prev, fix_leg_m2, leg_m2, leg_m2_prev, leg_m2_next, t, t_prev, t_next, turn_prev, turn) -> if(kind = 2 OR kind = 0 AND m_prev < day_began, 0.,
+                (kind, on_trip, m_prev, fix_leg_m2, leg_m2, leg_m2_prev, leg_m2_next, t, t_prev, t_next, turn_prev, turn, even) -> if(kind = 2 OR kind = 0 AND m_prev < day_began, 0.,
                     earth_diameter_m * asin(least(1., sqrt(if(on_trip, leg_m2, fix_leg_m2)) / earth_diameter_m))
-                    * if(on_trip AND leg_m2 >= corner_leg_m * corner_leg_m AND turn_prev * turn > 0 AND abs(turn_prev + turn) < corner_turn_max
+                    * if(on_trip AND leg_m2 >= corner_leg_m * corner_leg_m AND turn_prev * turn > 0 AND (1 - even / 2) * abs(turn_prev + turn) < corner_turn_max
                             AND (leg_m2_prev >= corner_leg_m * corner_leg_m OR t_prev >= corner_time_share * t)
                             AND (leg_m2_next >= corner_leg_m * corner_leg_m OR t_next >= corner_time_share * t),
-                        1 + corner_share * ((sin(abs(turn_prev)) + sin(abs(turn))) / sin(abs(turn_prev + turn)) - 1), 1.)),
+                        -- On an arc, half of each turn belongs to the neighbouring leg.
+                        1 + (even * arc_share + (1 - even) * corner_share)
+                            * ((sin((1 - even / 2) * abs(turn_prev)) + sin((1 - even / 2) * abs(turn))) / sin((1 - even / 2) * abs(turn_prev + turn)) - 1), 1.)),
                 kind, is_trip_leg, before(point_ms, 0), fix_leg_m2, point_leg_m2, before(point_leg_m2, 0.), after(point_leg_m2, 0.),
-                point_leg_ms, before(point_leg_ms, 0), after(point_leg_ms, 0), before(turn, 0.), turn) AS metres,
+                point_leg_ms, before(point_leg_ms, 0), after(point_leg_ms, 0), before(turn, 0.), turn, evenness) AS metres,
             arrayCumSum(arrayMap((kind, kind_prev) -> kind != kind_prev OR kind = 0, kind, before(kind, 0))) AS piece,
             length(point_ms) + length(dropped_ms) AS leg_total
-        FROM with_turns
+        FROM with_evenness
     ),
     -- One row per leg. A dropped fix is a leg of kind 3 without a length; its piece is its seq.
     legs AS

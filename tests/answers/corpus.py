@@ -108,6 +108,15 @@ class Journey:
         self.speed = 0.0
         return self
 
+    def circle(self, metres: float, radius: float, speed: float) -> "Journey":
+        """Drives on a circle with this radius, at a constant speed."""
+        end = self.metres + metres
+        while self.metres < end:
+            self.heading += speed / radius
+            self._step(speed)
+        self.speed = 0.0
+        return self
+
 
 def town_car(seed="town car") -> Journey:
     """A parcel van in a town, which stops at 14 doors."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import random
 
-from corpus import Journey, Labelled, Score, fixes_of, town_car, walker
+from corpus import START_MS, Journey, Labelled, Score, fixes_of, town_car, walker
 from devices import epoch_ms
 from test_definition import ask
 
@@ -159,6 +159,54 @@ def test_figures_of_held_out_days_match_the_truth(db):
             driver,
             found["gap_m"],
         )
+
+
+def jam() -> Journey:
+    """Stands for 20 s after every 25 m of a kilometre, between two drives of 5 km."""
+    day = Journey("jam").stand(1200).drive(5000, 14, (500, 900), light=0)
+    for _ in range(40):
+        day.drive(25, 6, (25, 26), wobble=0.002, turn=0, light=0).stand(20)
+    return day.drive(5000, 14, (500, 900), light=0).stand(1200)
+
+
+def test_arcs_have_the_length_of_the_route_and_creeping_is_no_stop(db):
+    ring = Journey("ring").stand(1200).circle(40_000, 2000, 33).stand(1200)
+    track = Journey("track").stand(1200).circle(10_000, 150, 20).stand(1200)
+    days = {
+        **{f"ring {rate}": (ring, fixes_of("r", ring, rate, 3)) for rate in (5, 15, 30)},
+        **{f"track {rate}": (track, fixes_of("t", track, rate, 3)) for rate in (1, 5)},
+        **{f"jam {rate}": (jam(), fixes_of("j", jam(), rate, 4)) for rate in (5, 10, 15, 30)},
+    }
+    for driver, (_, fixes) in days.items():
+        db.insert([{**fix, "driver": driver} for fix in fixes])
+    db.refresh()
+    for driver, (day, _) in days.items():
+        found = figures(db, driver)
+        assert len(found["stops"]) == 2 and len(found["trips"]) == 1, (driver, found["stops"])
+        assert abs(found["metres"] / day.metres - 1) < 0.02, (driver, found["metres"], day.metres)
+
+
+def test_no_trip_is_beside_an_impossible_leg_of_a_parked_vehicle(db):
+    """A parked vehicle is suddenly 2.2 km away, where it is parked, too."""
+    for every_s in (3, 10):
+        for phase_s in (0, 4):
+            seconds = range(phase_s, phase_s + 3600, every_s)
+            fixes = [
+                {
+                    "driver": f"{every_s}/{phase_s}",
+                    "ms": START_MS + second * 1000,
+                    "seq": number + 1,
+                    "lat": 52.5 if number < len(seconds) / 2 else 52.52,
+                    "lng": 13.4,
+                    "speed": 0.0,
+                }
+                for number, second in enumerate(seconds)
+            ]
+            db.insert(fixes)
+    db.refresh()
+    for driver in ("3/0", "3/4", "10/0", "10/4"):
+        found = figures(db, driver)
+        assert not found["trips"] and len(found["stops"]) == 2, (driver, found)
 
 
 def test_hours_that_arrive_in_reverse_order_give_the_same_day(db):

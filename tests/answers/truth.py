@@ -19,6 +19,7 @@ FALSE_SPEED_S, BRAKE_MPS2 = 60, 8
 ASLEEP_MS_MAX, JUMP_MS_MAX = 7_200_000, 120_000
 SLOT_M, SLOT_S_MAX, PATH_SHARE = 37, 64, 0.7
 CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE = 32, 2.2, 0.75, 0.9
+ARC_SHARE, CREEP_S = 1 / 3, 120
 # Longest silence that the views connect, in UTC days.
 SILENCE_DAYS_MAX = 3
 # How far the view `gaps` reads beyond either end of its window.
@@ -300,17 +301,20 @@ def is_false_speed(before, fix, after) -> bool:
     )
 
 
-def samples_of_a_day(fixes: list[dict], day: int) -> tuple[list[int], list[int]]:
+def samples_of_a_day(
+    fixes: list[dict], day: int, rules=RULES
+) -> tuple[list[int], list[int]]:
     """Returns the indices of the fixes of the UTC day, and those of its samples.
 
-    A sample is the first fix of the day, or the first in an interval of SAMPLING_MS.
+    A sample is the first fix of the day, the first in an interval of SAMPLING_MS, or the first
+    after an impossible leg.
     """
     today = [index for index, fix in enumerate(fixes) if fix["ms"] // DAY_MS == day]
     intervals = [fixes[index]["ms"] // SAMPLING_MS for index in today]
     return today, [
         index
         for index, before, interval in zip(today, [None, *intervals], intervals)
-        if interval != before
+        if interval != before or is_impossible(fixes[index - 1], fixes[index], rules)
     ]
 
 
@@ -321,7 +325,7 @@ def stops_of_a_day(
 
     Each has the indices of its first and last fix, and its place in earth-centred coordinates.
     """
-    today, samples = samples_of_a_day(fixes, day)
+    today, samples = samples_of_a_day(fixes, day, rules)
     axes = {at: earth_centred(fixes[at]["lat"], fixes[at]["lng"]) for at in samples}
     # A speed of 0 is ignored if the device sends no other speed all day and moves farther than
     # ZERO_SPEED_M.
@@ -340,6 +344,10 @@ def stops_of_a_day(
         """
         return not 0 < at < len(fixes) or fixes[at]["ms"] - fixes[at - 1]["ms"] > GAP_MS
 
+    def is_gap(at):
+        """Returns whether a silence or an impossible leg precedes the fix with this index."""
+        return is_silence(at) or is_impossible(fixes[at - 1], fixes[at], rules)
+
     def is_parking(at):
         return (
             is_silence(at)
@@ -347,12 +355,13 @@ def stops_of_a_day(
             and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
         )
 
-    # A run is a series of consecutive samples within a radius of its first sample. is_doubted: the
-    # device reported speed 0 where the run begins, but was too far away to be believed.
+    # A run is a series of consecutive samples within a radius of its first sample. A gap ends it.
+    # is_doubted: the device reported speed 0 where the run begins, but was too far away to be
+    # believed.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *samples], samples):
-        if before is not None and not is_silence(at):
+        if before is not None and not is_gap(at):
             follows_pause = fixes[at]["ms"] - fixes[at - 1]["ms"] >= rules.stop_s * 1000
             radius = rules.radius_m
             if follows_pause:
@@ -364,10 +373,15 @@ def stops_of_a_day(
                 and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
             )
             away = math.dist(axes[runs[-1][0]], axes[at])
-            if away <= radius or stands and not is_doubted[-1] and away <= ZERO_SPEED_M:
+            # A driver who creeps through a jam sends speeds of 0, too, but moves on.
+            elapsed_s = (fixes[at]["ms"] - fixes[runs[-1][0]]["ms"]) / 1000
+            creep_m = rules.radius_m * elapsed_s / rules.stop_s
+            creeps = elapsed_s > CREEP_S and away > creep_m
+            is_believed = stands and not is_doubted[-1] and away <= ZERO_SPEED_M
+            if away <= radius or is_believed and not creeps:
                 runs[-1].append(at)
                 continue
-            is_doubted.append(stands)
+            is_doubted.append(stands and not is_believed)
         else:
             is_doubted.append(False)
         runs.append([at])
@@ -413,11 +427,10 @@ def stops_of_a_day(
     stays: list[dict] = []
     for number, run in enumerate(runs):
         next_at = runs[number + 1][0] if number + 1 < len(runs) else today[-1] + 1
-        ends_silent = is_silence(next_at) or next_at not in today
         began = fixes[run[0]]["ms"]
-        last = next_at - 1 if ends_silent else run[-1]
-        precedes_parking = ends_silent and next_at in today and is_parking(next_at)
-        fills_time_between_silences = ends_silent and is_silence(next_at)
+        last = next_at - 1 if next_at not in today or is_gap(next_at) else run[-1]
+        precedes_parking = next_at in today and is_parking(next_at)
+        fills_time_between_silences = is_silence(next_at)
         is_kept = (
             precedes_parking
             or is_silence(run[0])
@@ -449,13 +462,13 @@ def stops_of_a_day(
     return [(stay["first"], stay["last"], stay["place"]) for stay in stays if is_stop(stay)]
 
 
-def slots_of_a_day(fixes: list[dict], day: int) -> dict[int, tuple]:
+def slots_of_a_day(fixes: list[dict], day: int, rules=RULES) -> dict[int, tuple]:
     """Returns the time slot of each fix of the UTC day, by the index of the fix.
 
     The mean position of a slot is one point of the route. A slot is about SLOT_M metres long, and
     lasts for at most SLOT_S_MAX seconds.
     """
-    today, samples = samples_of_a_day(fixes, day)
+    today, samples = samples_of_a_day(fixes, day, rules)
     found, sample = {}, -1
     for index in today:
         if sample + 1 < len(samples) and samples[sample + 1] == index:
@@ -485,7 +498,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
     for day in {fix["ms"] // DAY_MS for fix in fixes}:
         for first, last, place in stops_of_a_day(fixes, day, rules):
             stop_of.update((at, (day, first, place)) for at in range(first, last + 1))
-        slot_of.update(slots_of_a_day(fixes, day))
+        slot_of.update(slots_of_a_day(fixes, day, rules))
 
     def kind_of(at):
         """Returns the kind of the leg that ends at the fix with this index."""
@@ -570,17 +583,36 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
                 return vector, until - since
 
             begin, end = degrees_of(places[number - 1]), degrees_of(places[number])
-            factor = bend(step(number - 1), step(number), step(number + 1), places[number])
+            steps = [step(number + offset) for offset in range(-2, 3)]
+            factor = bend(*steps, places[number])
             leg["metres"] = metres(*begin, *end) * factor
         found.append(leg)
     return found
 
 
-def bend(before, leg, after, up) -> float:
+def turn_between(before, after, up) -> float:
+    """Returns the angle by which the route turns between two legs, positive to the left.
+
+    Returns 0 if one of the legs is not in a trip, or has no length.
+    """
+    if before is None or after is None:
+        return 0.0
+    u, v = before[0], after[0]
+    lengths = math.hypot(*u) * math.hypot(*v)
+    if lengths == 0:
+        return 0.0
+    cross = (u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0])
+    side = sum(x * y for x, y in zip(cross, up))
+    cosine = sum(x * y for x, y in zip(u, v)) / lengths
+    return math.copysign(math.acos(max(-1.0, min(1.0, cosine))), side)
+
+
+def bend(second_before, before, leg, after, second_after, up) -> float:
     """Returns the factor by which a leg is longer than its straight line.
 
-    Assumes that the vehicle turned where the lines before and after the leg meet. Each leg is a
-    vector and a time.
+    If the route turns only at the ends of the leg, the vehicle turned at a corner, where the lines
+    before and after the leg meet. If the route also turns before and after them, by the same angle,
+    it is an arc, and half of each turn belongs to the leg beside. Each leg is a vector and a time.
     """
     if before is None or after is None or math.hypot(*leg[0]) < CORNER_LEG_M:
         return 1.0
@@ -590,19 +622,23 @@ def bend(before, leg, after, up) -> float:
         for vector, ms in (before, after)
     ):
         return 1.0
-    turns = []
-    for u, v in ((before[0], leg[0]), (leg[0], after[0])):
-        lengths = math.hypot(*u) * math.hypot(*v)
-        if lengths == 0:
-            return 1.0
-        cross = (u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0])
-        side = sum(x * y for x, y in zip(cross, up))
-        cosine = sum(x * y for x, y in zip(u, v)) / lengths
-        turns.append(math.copysign(math.acos(max(-1.0, min(1.0, cosine))), side))
-    a, b = turns
-    if a * b <= 0 or abs(a + b) >= CORNER_TURN_MAX:
+    begin, end = turn_between(before, leg, up), turn_between(leg, after, up)
+    if begin * end <= 0:
         return 1.0
-    return 1 + CORNER_SHARE * ((math.sin(abs(a)) + math.sin(abs(b))) / math.sin(abs(a + b)) - 1)
+    side = math.copysign(1.0, begin)
+    outer = [
+        side * turn_between(second_before, before, up),
+        side * turn_between(after, second_after, up),
+    ]
+    begin, end = abs(begin), abs(end)
+    turns = [begin, end, *(max(0.0, turn) for turn in outer)]
+    # 1 on a circle, 0 at a corner.
+    evenness = min(turns) / max(turns)
+    begin, end = begin * (1 - evenness / 2), end * (1 - evenness / 2)
+    if begin + end >= CORNER_TURN_MAX:
+        return 1.0
+    share = evenness * ARC_SHARE + (1 - evenness) * CORNER_SHARE
+    return 1 + share * ((math.sin(begin) + math.sin(end)) / math.sin(begin + end) - 1)
 
 
 def degrees_of(axes) -> tuple[float, float]:
