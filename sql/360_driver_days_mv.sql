@@ -16,9 +16,9 @@
 --     radius_m               if the fix before the sample is less than stop_s older
 --     trip_m plus radius_m   if that fix is at least stop_s older, and at most trip_m away from the sample
 --     trip_m                 if that fix is at least stop_s older, and farther away
---     1,000 m                if the device sends a speed of 0 at this sample and at the sample before, which is at most 30 s older. Once
---                            the run is two minutes old, the distance may also be at most radius_m for each stop_s of its age: a driver who
---                            creeps through a jam sends speeds of 0, too, but moves on
+--     1,000 m                if the device sends a speed of 0 at this sample and at the sample before, which is at most 30 s older. If
+--                            the run is more than two minutes old, the distance must also be at most radius_m for each stop_s of its age: a
+--                            driver who creeps through a jam sends speeds of 0, too, but moves on
 -- If such a speed of 0 is sent farther away than 1,000 m, a new run begins, in which speeds of 0 have no effect.
 --
 -- A stop is one or more runs of at least 45 s each. It lasts for at least stop_s. An absence, the time between two runs, counts as a part of
@@ -34,14 +34,14 @@
 --      parking.
 --
 -- A gap is a silence, or a leg longer than 100 m plus the distance at speed_max. The route of a gap is unknown. Some devices send times without
--- seconds, so a leg between two fixes at the same whole minute counts as a minute long.
+-- seconds, so for this purpose a leg between two fixes at the same whole minute counts as a minute long.
 --
--- A trip is everything else. Its length in metres is that of the line through the places of stops and, between stops, through the points of the
--- route. If the line turns in the same direction at both ends of a leg, the route was a curve, and longer than the leg. The lines through
--- the two neighbouring legs meet in a corner: three quarters of the detour through that corner are added. If the
--- line also turns by similar angles before and after the leg, the route was an arc: half of each turn belongs to the neighbouring leg, and a
--- third of the detour is added. Nothing is added if a neighbouring leg
--- is shorter than 32 m and took clearly less time (corner_time_share): such a device sends a fix wherever it turns, so its legs cut no corners.
+-- A trip is everything else. Its length in metres is that of the line through the places of stops and, between stops, through the points of
+-- the route. If the line turns in the same direction at both ends of a leg, the route was a curve, and longer than the leg. The lines through
+-- the two neighbouring legs meet in a corner: three quarters of the detour through that corner are added. If the line also turns by similar
+-- angles before and after the leg, the route was an arc: half of each turn belongs to the neighbouring leg, and a third of the detour is
+-- added. In between, these shares change in proportion to the evenness of the four turns. Nothing is added if a neighbouring leg is shorter
+-- than 32 m and took clearly less time (corner_time_share): such a device sends a fix wherever it turns, so its legs cut no corners.
 --
 -- Two sorts of fixes are dropped: inaccurate ones, whose acc is above acc_max, and jumps. A fix is a jump for one of four reasons:
 --   1. It can be neither reached nor left within speed_max, while the leg without it is possible.
@@ -84,7 +84,7 @@
 ALTER TABLE {database}.driver_days_mv{on_cluster} MODIFY QUERY
 WITH
     -- The name of a limit has its unit at the end or before _max: milliseconds, metres, centimetres per second, metres per second, seconds.
-    -- Shares have no unit.
+    -- Shares and corner_turn_max (radians) have no unit in their names.
     toInt64(3600000) AS gap_ms, -- a longer time without a fix is a silence
     15000 AS sampling_ms, -- length of the spans whose first fixes are samples
     100 AS jump_m, -- a shorter leg is neither impossible nor a jump
@@ -104,8 +104,8 @@ WITH
     64 AS slot_s_max, -- longest duration of a slot
     0.7 AS path_share, -- the pace that sets the duration of a slot is at least this share of the pace along three steps
     32 AS corner_leg_m, -- a shorter leg has no corner between its ends
-    2.2 AS corner_turn_max, -- largest sum of the turns at both ends of a leg, radians; where the route turns farther, no corner is added
-    0.75 AS corner_share, -- share of the detour through the corner that is added, if the leg has the only turn
+    2.2 AS corner_turn_max, -- largest sum of the turns at both ends of a leg that belong to it, radians; where the route turns farther, no corner is added
+    0.75 AS corner_share, -- share of the detour through the corner that is added, if the route turns only at the ends of the leg
     1 / 3 AS arc_share, -- the same on an arc: of the detour through the corner where two tangents of a circle meet, a third is the arc's
     0.9 AS corner_time_share, -- the device sends fixes at turns if a short neighbouring leg takes less than this share of the leg's time
     86400000 AS day_ms,
@@ -401,13 +401,13 @@ WITH
     --   8, 9     its first sample, and the number of samples in its first stop_s
     --   10       1: the run begins after a silence; 2: after parking; 3: where a speed of 0 was not believed; 0: elsewhere
     --   11       the runs before it that can be a stop or a part of one: those that are long enough, next to parking, or between two silences
-    -- Each finished run has its first and last fix (if a gap ends the run: the last fix before the gap), its first sample, the number
-    -- of samples in its first stop_s, whether it counts as a stop even if it is short, the times of its first and last sample, and its last
-    -- sample.
+    -- Each finished run has its first and last fix (if a gap or the end of the day ends the run: the last fix before that), its first sample,
+    -- the number of samples in its first stop_s, whether it counts as a stop even if it is short, the times of its first and last sample, and
+    -- its last sample.
     --
     -- begins: a gap precedes the sample, or the sample is the day's first. after_silence: a silence precedes the sample, or no fix
     -- precedes it. after_parking: that silence was parking. limit_m2: sample_limit_m2. zero_limit_m2: the limit that holds if speeds of 0
-    -- are believed. An additional sample at the end finishes the last run.
+    -- are believed, for creep_ms; later, a driver who creeps on is not believed. An additional sample at the end finishes the last run.
     --
     -- slot_pace: sample_pace, but at least path_share of the pace along the steps.
     with_runs AS

@@ -1,7 +1,7 @@
 -- A row for each driver and local day, with distances and durations. The window is widened to whole days, so that every window gives the
 -- same figures for a day. A gap's metres belong to the day in which it ends. Trips and stops count on the day on which they begin. A silence
 -- that ends where it began is standing time on each of its days; silent_s is the part of standing_s without fixes. speed_derived_max is the
--- highest mean speed between the first fixes of two 15-second spans that are at least 5 s apart and have no speed.
+-- highest mean speed between two samples (sql/360) that are at least 5 s apart and have no speed.
 CREATE OR REPLACE VIEW {database}_ask.days{on_cluster} AS
 SELECT
     driver_id, local_day AS day,

@@ -126,7 +126,7 @@ NEAR = """SELECT driver_id, min(ts), max(ts), count(), min(away), argMin(ts, awa
     FROM (SELECT driver_id, ts, geoDistance(lng, lat, {lng}, {lat}) AS away FROM {{db}}.obvious FINAL WHERE {when})
     WHERE away <= 200 GROUP BY driver_id"""
 MONTH = "from = '2026-06-01', to = '2026-07-01', tz = 'UTC'"
-# Each entry: the question, milepost's SQL, and plain SQL that returns the same rows from the obvious schema, or None if plain
+# Each entry: the question, milepost's SQL, and plain SQL that returns as many rows from the obvious schema, or None if plain
 # SQL has no equivalent. Only the roll-up knows which fixes are jumps, but these sets have no jumps.
 # `speeding` leaves out speeds of devices that hardly move: see `assert_same_rows`.
 QUESTIONS = [

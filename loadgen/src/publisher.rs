@@ -93,7 +93,7 @@ pub(crate) struct Publisher {
     /// them again.
     dropped: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
-    /// Messages that are held back, each until its time.
+    /// Messages that are held back, each until its time, or until all messages are generated.
     late: VecDeque<(Instant, Ready)>,
     pub(crate) unacked: HashMap<u16, Unacked>,
     last_packet_id: u16,
