@@ -22,7 +22,7 @@ use milepost_decode::position::Timestamp;
 pub const WALL_MS: i64 = 1_795_219_200_000;
 
 /// Returns topic and payload of `count` messages in milepost's own format, from 500 drivers in
-/// turn. Each payload has about 105 bytes.
+/// turn. Each payload has about 115 bytes.
 pub fn messages(count: usize) -> Vec<(String, String)> {
     let message = |seq: usize| {
         let (driver, lat, ts) = (seq % 500, 25.0 + seq as f64 * 1e-5, WALL_MS + seq as i64);

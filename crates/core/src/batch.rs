@@ -60,7 +60,7 @@ pub struct Batch {
     pub bytes: usize,
     /// Arrival time of the first row; `None` while the batch is empty.
     pub opened_at: Option<Instant>,
-    /// At least one row is from a QoS 1 message, so the broker waits for a PUBACK.
+    /// At least one of the batch's messages is QoS 1, so the broker waits for a PUBACK.
     pub at_least_once: bool,
     /// The list of erased drivers that the first row was checked against. A later list may name a
     /// driver of these rows, so each insert checks the rows again.

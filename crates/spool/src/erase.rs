@@ -80,7 +80,8 @@ impl Spool {
         Ok(counts)
     }
 
-    /// Removes each row in quarantine whose driver is erased. Counts damaged files as unreadable.
+    /// Removes each row in quarantine whose driver is erased. Counts as unreadable: damaged files,
+    /// row files that cannot be decoded, and batch files with a foreign name.
     fn erase_quarantined(
         &self,
         is_erased: &impl Fn(&[u8]) -> bool,

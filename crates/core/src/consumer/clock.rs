@@ -66,7 +66,8 @@ impl Clock {
         !self.was_compared && self.refused > 0 && self.refused >= self.fresh
     }
 
-    /// Returns the line of `/readyz`; `None` if no message is deferred because of the clock.
+    /// Returns the line of `/readyz`. `None` if the clock is not at fault, and no session has a
+    /// message deferred because the clock is in doubt.
     pub(super) fn unready_reason(&self) -> Option<&str> {
         let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would \
                         reject most fixes: messages with such fixes, and all later ones, stay with \

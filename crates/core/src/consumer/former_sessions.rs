@@ -18,8 +18,9 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// the search goes on for longer, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
 /// Number of further indices that are visited at the same time for each former session found. A
-/// broker without former sessions gets only [`ABSENT_MAX`] visits. Many former sessions are found
-/// fast: each CONNACK that finds a session starts several visits, which do not wait for each other.
+/// broker without former sessions gets only [`ABSENT_MAX`] visits, and one more for each node after
+/// the first; `milepost drain` visits every index. Many former sessions are found fast: each
+/// CONNACK that finds a session starts several visits, which do not wait for each other.
 const VISITS_PER_FOUND: usize = 3;
 
 /// Counts of former sessions since the process began.

@@ -37,8 +37,8 @@ impl GroupAge {
         Some(self.age()).filter(|age| *age != before)
     }
 
-    /// Returns the age at which a batch closes while neither half of a window nor half of the
-    /// buffer is used.
+    /// Returns the age at which a batch closes while the consumer is not under pressure
+    /// (`Consumer::is_under_pressure`).
     pub(super) fn age(&self) -> Duration {
         let proportional = self.age_max.saturating_mul(self.members) / INSERTS_PER_AGE;
         proportional.min(self.members_age_max).max(self.age_max)

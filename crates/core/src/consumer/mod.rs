@@ -94,8 +94,9 @@ pub struct Consumer {
     /// Age at which a batch closes, which is raised in a large group.
     group_age: GroupAge,
     leaving: Option<Leave>,
-    /// At QoS 0: since when there has been no room for the messages of one more read from a socket.
-    /// `None` while there is room.
+    /// At QoS 0: since when the messages of one more read from a socket cannot be taken, because
+    /// the buffer lacks room or the clock is not trusted. `None` while they can be taken, and while
+    /// the process leaves.
     full_since: Option<Instant>,
     log: LogThrottles,
     /// Longest time for which the window of a consuming session has been full most of the time.

@@ -1,5 +1,6 @@
-//! Decides whether a message can be taken: the buffer has room, and the clock is trusted. Decides
-//! the same for the deferred messages that a session receives again when it reconnects.
+//! Decides whether a message can be taken: the buffer has room, and the clock does not forbid it.
+//! Also decides whether a session can take its deferred messages, which requires half of the
+//! session's share of the buffer to be free.
 //!
 //! At QoS 0 nothing is acknowledged, so a broker sends as fast as milepost reads, and pausing reads
 //! is the only back-pressure.
@@ -32,8 +33,8 @@ impl Consumer {
         self.lacks_room_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
     }
 
-    /// Returns the time at which reading resumes even if there is still no room; `None` while there
-    /// is room.
+    /// Returns the time at which reading resumes even if messages still cannot be taken. `None`
+    /// while there is no reason to pause reading.
     pub(super) fn held_back_until(&self) -> Option<Instant> {
         self.full_since.map(|since| since + HELD_BACK_MAX)
     }
@@ -81,9 +82,9 @@ impl Consumer {
             && self.intake.room_bytes() * 2 >= share
     }
 
-    /// Returns whether half of the buffer, or half of a session's window, is used, or a session is
-    /// paused. While a window is full, the broker queues a limited number of messages, and drops
-    /// all others.
+    /// Returns whether half of the buffer, or half of a session's window, is used, or a paused
+    /// session has unacknowledged messages. While a window is full, the broker queues a limited
+    /// number of messages, and drops all others.
     pub(super) fn is_under_pressure(&self) -> bool {
         let is_session_under_pressure = |session: &Session| {
             let unacked = session.unacked();

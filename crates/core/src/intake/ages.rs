@@ -39,7 +39,8 @@ impl Ages {
         BOUNDS_MS.into_iter().zip(sums)
     }
 
-    /// Returns the number of messages.
+    /// Returns the number of counted messages. Messages without a fix, or with an undated fix, are
+    /// not counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }

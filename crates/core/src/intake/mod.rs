@@ -178,8 +178,8 @@ impl Intake {
         }
     }
 
-    /// Sets how many batches delivery accepts now. While this number is above zero, a batch closes
-    /// as soon as it is due.
+    /// Sets how many batches delivery accepts now. While this number exceeds the number of batches
+    /// in the backlog, a due batch closes before the next row.
     pub fn set_demand(&mut self, batches: usize) {
         self.demand = batches;
     }

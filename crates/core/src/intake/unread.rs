@@ -16,7 +16,8 @@ const SAMPLED: u64 = 1_000;
 const NAMES_MAX: usize = 20;
 /// Maximum number of names in a log line.
 const LOGGED_MAX: usize = 8;
-/// Maximum length of a name in a log line and a label; longer names are cut.
+/// Maximum number of characters of a name in a log line and a label, before escaping. Longer names
+/// are cut.
 const NAME_CHARS_MAX: usize = 60;
 /// The name under which further names are counted.
 const OTHER: &str = "other";

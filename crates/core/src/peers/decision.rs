@@ -77,7 +77,7 @@ impl Inquiry {
     }
 
     /// Processes the answer of `address`, or the cause of a missing answer. Returns whether to ask
-    /// this peer again.
+    /// this peer, or any peer, again.
     pub fn handle_answer(
         &mut self,
         address: &str,

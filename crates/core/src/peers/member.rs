@@ -111,7 +111,8 @@ impl Member {
         lists.older.push(Arc::downgrade(erased));
     }
 
-    /// Registers the list that new rows are checked against from now on.
+    /// Registers the list that new rows, and the rows of each insert, are checked against from now
+    /// on.
     pub fn set_erased(&self, erased: &Arc<Erased>) {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         let current = Arc::downgrade(erased);

@@ -65,8 +65,8 @@ pub enum Leave {
 pub enum Admission {
     /// Take the message. The value is its arrival number; `None` at QoS 0.
     Take(Option<u64>),
-    /// Leave the message unacknowledged. The broker redelivers it on the next connection, unless
-    /// the message is a copy of a message that is already in flight on this connection.
+    /// Leave the message unacknowledged. The broker redelivers it on the next connection, or the
+    /// message is a copy of one that is in flight: then the copy needs no PUBACK of its own.
     Defer,
     /// Drop the message and count its points: at QoS 0 the broker does not send it again.
     Shed,

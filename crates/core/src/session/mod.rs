@@ -133,8 +133,8 @@ impl Session {
         }
     }
 
-    /// Decides whether to take a message. `can_take`: `Ok` if the buffer has room and the clock is
-    /// trusted, else the reason to defer the message.
+    /// Decides whether to take a message. `can_take`: `Ok` if the message can be taken now, else
+    /// the reason to defer it, or at QoS 0 to drop it.
     pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
@@ -502,8 +502,9 @@ impl Session {
             ConnectionState::Subscribing { until: now + self.settings.answer_timeout };
     }
 
-    /// Handles a deadline that has passed. Otherwise, once all messages are acknowledged, ends a
-    /// connection that flushes, or renews a connection whose deferred messages can now be taken.
+    /// Ends a flushing session without an open connection at once. Otherwise handles a deadline
+    /// that has passed. If there is none, and all messages are acknowledged, ends the connection of
+    /// a flushing session, or renews a connection whose deferred messages can now be taken.
     fn advance(&mut self, has_room: bool, now: Instant) {
         let flushes = self.purpose == Purpose::Flush;
         if flushes && !self.is_open() {

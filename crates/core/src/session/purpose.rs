@@ -65,7 +65,7 @@ impl Purpose {
         matches!(self, Self::Consume | Self::Empty(..))
     }
 
-    /// Returns whether the session is a visited former session.
+    /// Returns whether the session is a visit to a former session, which may or may not exist.
     pub(super) fn is_visit(self) -> bool {
         matches!(self, Self::Empty(_, AfterEmptying::End) | Self::End)
     }

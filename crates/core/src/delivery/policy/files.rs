@@ -58,9 +58,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Queues a file. `progress` is `None` if this process has not read the file. `now` is `None`
-    /// for a file of an earlier process, which is first in the queue. A file that was queued before
-    /// keeps its number of deferrals.
+    /// Queues a file. `progress` and `now` are `None` for a file of an earlier process, which comes
+    /// first in the queue. A file that was queued before keeps its number of deferrals.
     pub(super) fn add(&mut self, file: File, progress: Option<Progress>, now: Option<Instant>) {
         let entry = self.entries.entry(file).or_default();
         (entry.progress, entry.not_before) = (progress, now);
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_deferred_after_a_failure_of_its_own_or_while_others_commit() {
+    fn file_is_deferred_if_others_commit_or_if_refused_or_timed_out() {
         use FailureKind::{Permanent, TimedOut, Transient};
         let mut jitter = fastrand::Rng::with_seed(1);
         for (kind, is_deferred) in [(Transient, false), (Permanent, true), (TimedOut, true)] {

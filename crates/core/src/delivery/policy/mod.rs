@@ -429,8 +429,9 @@ impl Delivery {
         self.commands.push_back(DeliveryCommand::Store(id));
     }
 
-    /// Starts the replay of the next file, if a file is due and the tables exist. Logs once when
-    /// the last file has been replayed.
+    /// Starts the replay of the next file if a file is due, the tables exist, no replay runs, the
+    /// process is not leaving, and another disk operation may start. Logs once when the last file
+    /// has been replayed.
     fn replay(&mut self, now: Instant) {
         if self.is_replaying()
             || !self.server.has_tables()

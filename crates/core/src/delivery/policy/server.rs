@@ -37,9 +37,12 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Since when inserts have waited for an answer; `None` if no insert waits. A commit or a
-    /// refusal as too large is an answer: then the wait counts from the start of the oldest attempt
-    /// still in flight. Any other failure is not: the wait goes on.
+    /// Since when inserts have waited for an answer. `None` before the first attempt, once an
+    /// answer leaves no attempt in flight, and once no batch and no file to replay is left.
+    ///
+    /// These are answers: a commit, a refusal as too large, a piece that is left out, and unknown
+    /// columns. After an answer, the wait counts from the start of the oldest attempt still in
+    /// flight. After any other failure the wait goes on, even if no attempt is in flight.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
     /// Why the last attempt failed, and the highest number of consecutive failures, of one batch or

@@ -81,7 +81,7 @@ pub(super) struct Fresh {
     pub(super) opened_at: Option<Instant>,
     /// Upper bound of the memory that the rows take, in bytes.
     pub(super) bytes: usize,
-    /// At least one row is from a QoS 1 message.
+    /// At least one of the batch's messages is QoS 1.
     pub(super) at_least_once: bool,
     /// When the spool last refused the batch; `None` if it never did.
     pub(super) refused_at: Option<Instant>,

@@ -90,7 +90,7 @@ impl Delivery {
         Some(now.saturating_duration_since(since)).filter(|waited| *waited >= DISK_PATIENCE)
     }
 
-    /// Logs, once each, that an insert has no answer and that the disk hangs.
+    /// Logs that an insert has no answer, and that the disk hangs: each once per occurrence.
     pub(super) fn log(&mut self, now: Instant) {
         if let Some(waited) = self.server.no_answer_to_log(now) {
             self.notices.push_back(DeliveryNotice::NoAnswer { waited });
