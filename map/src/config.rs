@@ -45,8 +45,8 @@ pub struct ClickHouse {
     pub query_memory_bytes_max: u64,
     /// Maximum number of rows that one query may read.
     pub query_rows_max: u64,
-    /// Maximum number of concurrent requests that query ClickHouse for a viewer: lists, tracks,
-    /// cells, fences, alerts.
+    /// Maximum number of concurrent requests that query ClickHouse for viewers, of all viewers
+    /// together: for lists, tracks, cells, fences, alerts and so on.
     pub queries_max: usize,
 }
 

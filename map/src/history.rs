@@ -376,8 +376,8 @@ pub async fn visits(
     span: Span,
 ) -> Result<Vec<Visit>, Error> {
     // The view reads fixes up to twelve hours after `to`. If that is in the future, the view has
-    // read the newest fix, and `last_positions` may have a fix that was inserted since. Otherwise,
-    // only `last_positions` has the newest fix.
+    // read the newest fix, and `last_positions` may have a fix that was inserted since. Otherwise
+    // the view may lack the newest fix, and `last_positions` has it.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered,
             toUnixTimestamp64Milli(visit.left_at) AS left_at,

@@ -27,7 +27,7 @@ use tracing::{error, info};
 
 use self::cli::{Arguments, Command};
 
-/// Any failure but bad usage.
+/// Any failure but bad usage or an invalid configuration.
 const FAILED: u8 = 1;
 /// Bad usage or configuration (sysexits' EX_USAGE).
 const BAD_USAGE: u8 = 64;

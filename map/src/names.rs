@@ -94,7 +94,7 @@ fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<C
 /// column leaves the value unchanged; an empty field clears it.
 ///
 /// # Errors
-/// A row or a column is invalid; the message names it.
+/// The text is not such CSV, or has too many rows; the message says why.
 pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     let mut lines = records(text.trim_start_matches('\u{feff}'))?.into_iter();
     let columns = lines.next().unwrap_or_default();

@@ -315,7 +315,7 @@ fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> 
     found
 }
 
-/// Returns fixes as `crossings` expects them, up to 90 m apart: no jump even within a second.
+/// Returns fixes as `crossings` expects them, up to 80 m apart: no jump even within a second.
 fn steps() -> impl Strategy<Value = Vec<(i64, f64, Option<f64>)>> {
     let step = (
         prop_oneof![6 => 1_i64..60, 1 => 100_i64..140, 1 => 300_i64..1_000],

@@ -826,8 +826,9 @@ fn clock_step_neither_silences_nor_hides_a_driver() {
 
 /// The driver sends a fix a second and passes through fence "c". The server's clock is set back
 /// before, within or after the passage, during a pause of twenty seconds between two polls. Shorter
-/// steps have no pause, and each step is longer than the delay of the rows: otherwise, inserts from
-/// before and after the step would have the same times.
+/// steps have no pause, and each step is longer than the delay of the rows: otherwise, one poll
+/// would find unread inserts of both clocks with overlapping times, and read their fixes in the
+/// wrong order.
 #[test]
 fn fixes_around_a_clock_step_back_between_two_polls_are_read() {
     for back in [3_000, 10_000, 29_000, 31_000, 3_600_000, 400 * 86_400_000] {

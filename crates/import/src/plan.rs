@@ -405,7 +405,7 @@ fn driver_column(driver: &Driver) -> String {
 }
 
 /// Returns the place of the driver's id, the filter of the source, and the topic. `own`: the place
-/// of the id in the format of the configuration.
+/// of the id in the format that is used, if that format has one.
 fn driver(
     file: &FileInfo<'_>,
     own: Option<Pointer>,

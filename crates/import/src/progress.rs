@@ -164,8 +164,8 @@ impl Configuration {
         Self { reading, kept: kept.into_iter().map(KeptName::new).collect() }
     }
 
-    /// Notes which kept values a fix may have. Returns whether the fix is the first that may have
-    /// one of these values.
+    /// Notes which kept values a fix may have. Returns whether, for at least one of these values,
+    /// the fix is the first that may have it.
     pub(super) fn add(&mut self, fix: &[u8]) -> bool {
         let mut is_first = false;
         for name in self.kept.iter_mut().filter(|name| !name.is_found) {

@@ -126,7 +126,7 @@ impl<'c> StatedZone<'c> {
         }
         self.add_shifted(time, line)?;
         // `lacks_zone` is also false for a value that the decoder rejects, such as a date alone:
-        // such a value must not end the import.
+        // such a value must not end the reading of the file.
         if !self.checks_zones || self.has_local || !lacks_zone(time) {
             return Ok(());
         }

@@ -6,8 +6,8 @@ use milepost_decode::{Local, Zone, field_in_other_language};
 use super::names::{Column, normalised};
 
 /// Returns an error message if an unread column of Unix times shows that the times of the first
-/// rows are not in UTC: in all rows, they differ from the Unix times by the same offset of a zone.
-/// `pattern`: the pattern of the times.
+/// rows are not in UTC: in all rows that have a time without a zone and a Unix time, they differ by
+/// the same offset other than 0. `pattern`: the pattern of the times.
 pub(super) fn shifted_from_unix_time(
     columns: &[String],
     rows: &[Vec<String>],

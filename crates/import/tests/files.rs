@@ -2554,8 +2554,8 @@ fn unit_beside_the_points_is_not_ignored() {
     }
 }
 
-/// Columns with names in another language are not read, but the error names the options to read
-/// them.
+/// Columns with names in another language are not read: the error names the options to read those
+/// of required fields, and the summary suggests the others.
 #[test]
 fn columns_in_other_languages_are_suggested() {
     for (names, row, options) in [

@@ -32,7 +32,8 @@ struct Stored {
     valid_until: i64,
     /// A JSON array.
     polygons: String,
-    /// A JSON object with one key for each column of [`RULES`]; `{}` if the table has none of them.
+    /// A JSON object with one key for each column of [`RULES`]; `{}` if the table lacks any of
+    /// them.
     rules: String,
 }
 

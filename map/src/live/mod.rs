@@ -373,8 +373,8 @@ impl Live {
             self.write(Fleet::begin_pass);
         }
         // A stream, so without `wait_end_of_query`: the map shows the first drivers while
-        // ClickHouse still reads the others, and neither the map nor ClickHouse holds a whole fleet
-        // in memory.
+        // ClickHouse still reads the others, and neither the map nor ClickHouse buffers the whole
+        // answer.
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut ids, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
         let (mut last_part, mut age_ms) = (None, None);

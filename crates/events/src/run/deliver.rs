@@ -61,7 +61,8 @@ impl Order {
         }
     }
 
-    /// Returns the rule that counts as failing if the channel refuses the order.
+    /// Returns the rule with which the order waits in the lanes. If the connection ends at an order
+    /// that failed before and is tried again, the rule counts as failing.
     pub(super) fn rule(&self) -> Rule {
         match self {
             Self::Publish(event) | Self::Republish(event) => (event.kind, event.fence.clone()),

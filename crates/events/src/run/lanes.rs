@@ -178,9 +178,9 @@ impl<T> Lanes<T> {
         waiting.map(|waiting| &waiting.item)
     }
 
-    /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one of them: the new
-    /// delivery if it would wait behind a failure, or if no other one does; otherwise one that
-    /// waits behind a failure.
+    /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one delivery: the
+    /// new one if it would wait behind a failure, or if no other one does; otherwise one that waits
+    /// behind a failure.
     pub(super) fn push(
         &mut self,
         driver_id: String,

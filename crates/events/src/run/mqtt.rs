@@ -39,9 +39,9 @@ const LIMIT_LASTS: Duration = Duration::from_secs(60);
 /// between them, and counts in `ends` how often the broker may have lost its retained messages.
 ///
 /// If the broker does not accept an order, only the later orders of the same driver wait. If too
-/// many orders wait, further ones take the place of those that wait behind a refusal. While the
-/// broker limits the rate, or some waiting orders were not tried yet, further ones stay in the
-/// queue of the main task, which keeps the newest state of each topic.
+/// many orders wait, further ones take the place of those that wait behind a refusal; but while the
+/// broker limits the rate, or the next order of some driver is [doubtful](Prospect::Doubtful),
+/// further ones stay in the queue of the main task, which keeps the newest state of each topic.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());

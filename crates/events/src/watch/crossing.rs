@@ -62,8 +62,8 @@ impl<'a> Surroundings<'a> {
 }
 
 /// Returns whether the device is at rest at this fix: this fix and the previous one have speed 0,
-/// and are at most [`REST_M`] apart. `previous` is `None` for a driver whose only known fix was
-/// read at the start; then this fix alone decides.
+/// and are at most [`REST_M`] apart. `previous` is `None` if `fix` is the driver's first known good
+/// fix, whether received now or read at the start; then this fix alone decides.
 pub(super) fn is_at_rest(previous: Option<&Fix>, fix: &Fix) -> bool {
     let stands = |fix: &Fix| fix.speed.is_some_and(|speed| speed <= 0.0);
     let is_here =

@@ -20,7 +20,7 @@ type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
 /// First and last time, in milliseconds, at which events became known.
 type Known = (i64, i64);
 
-/// A row of `events`. Times are in milliseconds since 1970.
+/// A row of `event_states` or `recent_events`. Times are in milliseconds since 1970.
 #[derive(Row, Deserialize)]
 struct EventRow {
     driver_id: String,
