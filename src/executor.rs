@@ -201,8 +201,9 @@ impl<S: Sink> State<S> {
 
     /// Writes one row to a file in quarantine, unless the driver of the row is erased.
     fn quarantine_row(&mut self, batch: BatchId, piece: &Piece) {
-        let row =
-            self.piece(batch, piece).expect("delivery quarantines only rows of an encoded batch");
+        let row = self
+            .piece(batch, piece)
+            .expect("a row is quarantined only after an attempt with the same piece");
         let settled = outcome_instead_of_quarantine(&row, self.executor.erased.borrow().erased());
         if let Some(outcome) = settled {
             return self.report_when_done(batch, async { outcome });

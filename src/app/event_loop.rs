@@ -35,9 +35,9 @@ use milepost_tls::nodes;
 
 /// Longest wait between two rounds. Each round sends a heartbeat to `/livez`.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of consecutive reads before reports and channels are processed, in case the
-/// connections always have data.
-const CONSECUTIVE_READS_MAX: u32 = 16;
+/// Maximum number of consecutive polls with progress before reports and channels are processed, in
+/// case the connections always have data.
+const CONSECUTIVE_POLLS_MAX: u32 = 16;
 /// Shortest interval between updates of `/readyz` while the consumer is ready.
 const HEALTH_INTERVAL_READY: Duration = Duration::from_millis(100);
 /// Shortest interval between updates while the consumer is not ready. It is short for the sake of
@@ -138,12 +138,12 @@ impl EventLoop {
     async fn run(mut self) -> ConsumerTotals {
         self.prepare().await;
         self.drain_channels();
-        let mut consecutive_reads = 0;
+        let mut consecutive_polls = 0;
         loop {
-            let has_read = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
-            consecutive_reads = if has_read { consecutive_reads + 1 } else { 0 };
-            // Read on while a socket has data, so that a batch gets the rows of many reads.
-            if has_read && consecutive_reads < CONSECUTIVE_READS_MAX {
+            let has_progressed = poll_fn(|cx| Poll::Ready(self.state.poll(cx).is_ready())).await;
+            consecutive_polls = if has_progressed { consecutive_polls + 1 } else { 0 };
+            // Poll again while connections progress, so that a batch gets the rows of many reads.
+            if has_progressed && consecutive_polls < CONSECUTIVE_POLLS_MAX {
                 self.advance().await;
                 continue;
             }
@@ -153,8 +153,8 @@ impl EventLoop {
             if self.may_stop() {
                 break;
             }
-            if has_read {
-                consecutive_reads = 0;
+            if has_progressed {
+                consecutive_polls = 0;
                 yield_now().await; // lets tokio poll the other sockets for readiness
                 continue;
             }

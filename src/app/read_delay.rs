@@ -15,9 +15,9 @@ const TARGET_BYTES: usize = 32 * 1024;
 /// Bytes added to the target for each further connection: a round costs one system call per
 /// connection with data.
 const TARGET_BYTES_PER_EXTRA_CONNECTION: usize = 8 * 1024;
-/// Shortest delay between two rounds.
+/// Shortest delay after a round that received data, unless a deadline comes earlier.
 const DELAY_MIN: Duration = Duration::from_millis(1);
-/// Longest delay between two rounds.
+/// Longest delay after a round that received data.
 const DELAY_MAX: Duration = Duration::from_millis(50);
 // The delay must be too short to be mistaken for a silence of the broker.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
@@ -31,7 +31,7 @@ const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
 /// soon, and then waits for PUBACKs until the delay ends.
 const WINDOW_MIN: usize = 1_024;
 
-/// The delay between two rounds, adapted to the rate of received bytes.
+/// The delay after a round that received data, adapted to the rate of received bytes.
 #[derive(Debug)]
 pub(super) struct ReadDelay {
     delay: Duration,

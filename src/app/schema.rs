@@ -64,7 +64,7 @@ impl Watcher {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
         // Whether the last round switched to another endpoint after a refusal. Such a round reports
-        // no status.
+        // no state of the tables.
         let mut has_switched_endpoint = false;
         // Time and endpoint of the last round that also queried the tables and the list.
         let mut last_full_round: Option<(Instant, usize)> = None;

@@ -35,8 +35,8 @@ impl BrokerMetrics {
 
     /// Called when a session's own subscription is granted. Returns `true` if the session must now
     /// send a SUBSCRIBE for the counters; that SUBSCRIBE then counts as unanswered until
-    /// [`Self::handle_suback`]. After [`UNANSWERED_MAX`] unanswered subscriptions, returns `false`
-    /// for as long as the process runs.
+    /// [`Self::handle_suback`]. After [`UNANSWERED_MAX`] consecutive unanswered subscriptions,
+    /// returns `false` for as long as the process runs.
     pub(super) fn begin_subscription(&mut self, index: SessionIndex) -> bool {
         if self.filters(index).is_empty() {
             return false;

@@ -117,7 +117,7 @@ impl Error {
         }
     }
 
-    /// Returns the error for a request that failed in the client library.
+    /// Returns the error for a failure that the client library reported.
     pub(super) fn server(
         step: impl Into<String>,
         error: ClientError,

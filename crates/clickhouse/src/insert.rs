@@ -314,7 +314,8 @@ impl Inserter {
         }
     }
 
-    /// Returns the error for ClickHouse's error code. `text`: the beginning of the response.
+    /// Returns the error for ClickHouse's error code. `text`: the beginning of the response. Reads
+    /// the password file again if the login failed.
     fn refused(&self, code: u32, text: String) -> InsertError {
         self.login.reread_if_login_failed(code);
         let (kind, advice) = (kind_of_code(code, self.topology), advice(code));

@@ -138,8 +138,8 @@ impl ClickHouse {
         Ok(applied)
     }
 
-    /// Sets the configured storage policy and time-to-live on each table whose own differ.
-    /// ClickHouse then removes expired rows in the background.
+    /// Sets the configured storage policy on `positions`, and the time-to-live on each table, where
+    /// they differ. ClickHouse then removes expired rows in the background.
     async fn apply_retention(&self) -> Result<(), Error> {
         let sql = format!(
             "SELECT name, engine_full FROM system.tables WHERE database = '{}'",

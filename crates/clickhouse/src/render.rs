@@ -4,8 +4,9 @@
 //! - `{database}`: `clickhouse.database`
 //! - `{on_cluster}`: ` ON CLUSTER '…'` if `clickhouse.cluster` is set, else nothing
 //! - `{engine:ReplacingMergeTree}`: `ReplacingMergeTree` on one server, else its replicated form,
-//!   with its path in Keeper
-//! - `{tokens}`: the settings for how many insert tokens the table remembers, and for how long
+//!   with its path in Keeper if `clickhouse.replication` is `macros`
+//! - `{tokens}`: the settings for how many insert tokens the table remembers; for a replicated
+//!   table, also for how long
 //! - `{no_tokens}`: the setting with which the table remembers no insert tokens
 //! - `{retention:positions, toDateTime(ts)}`: when rows expire, by `clickhouse.retention`
 //! - `{policy}`: the storage policy of `clickhouse.retention` and a comma, if one is configured

@@ -33,7 +33,7 @@ impl Body for RowsBody {
     type Error = NotScreened;
 
     /// Returns all rows, or an error if the list has become too old. hyper calls this method only
-    /// once it has a connection, and then writes the rows at once.
+    /// after it has connected, and then writes the rows at once.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,

@@ -63,7 +63,8 @@ mod tests {
             migration.sql.contains(" VIEW ") && !migration.sql.contains(" MATERIALIZED VIEW ")
         }) {
             if migration.sharded_table().is_some() {
-                // The file also creates the Distributed table, whose statement names the table.
+                // The file would also create the Distributed table, whose statement would name the
+                // table.
                 continue;
             }
             for table in &sharded {

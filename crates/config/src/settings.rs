@@ -39,7 +39,7 @@ impl Error {
 pub struct Settings {
     /// Values that no section has read yet.
     values: BTreeMap<String, Value>,
-    /// Keys that have been looked up, for the suggestion after an unknown key.
+    /// Keys that have been looked up, for suggestions after an unknown key or a mistaken variable.
     known: Vec<String>,
     /// Keys that are given, whether or not they have been read.
     given_keys: BTreeSet<String>,

@@ -236,7 +236,7 @@ impl Entry<'_> {
         })
     }
 
-    /// Reads `format` and `speed_unit`; `None` after a violation.
+    /// Reads `format` and `speed_unit`; `None` if the format cannot be used.
     fn format(&mut self, mappings: &Mappings) -> Option<Format> {
         let name = self.value("format").unwrap_or_else(|| "milepost".to_owned());
         self.show("format", &name);

@@ -69,7 +69,7 @@ pub(crate) struct EraseReport {
 #[derive(Debug)]
 struct InSpool {
     description: String,
-    /// The spool holds no data of the driver.
+    /// Whether the spool certainly holds no data of the driver.
     is_clean: bool,
 }
 
@@ -395,8 +395,8 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
 }
 
 /// Returns whether a member that could not be asked, or a replay that an operator started, may
-/// still use an older list, because the driver was added to it too recently. Fails if the driver is
-/// no longer on the list.
+/// still use an older list: the driver was added to the list less than [`LIST_READ_TIME_MAX`] ago.
+/// With `yes`, fails if the driver is not on the list.
 async fn may_use_older_list(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&report.driver_id).await?;
     let is_listed = erased_for.is_some() || !report.yes;

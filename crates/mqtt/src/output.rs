@@ -81,7 +81,7 @@ pub fn put_publish(
     out: &mut BytesMut,
 ) -> Result<(), CodecError> {
     let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload.to_vec(), None);
-    publish.pkid = 1; // each caller sends one message, and waits for its PUBACK
+    publish.pkid = 1; // a caller waits for the PUBACK before it sends the next message
     publish.retain = retain;
     publish.write(out)?;
     Ok(())

@@ -518,7 +518,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_neither_panics_nor_grows_the_buffer(
+    fn garbage_neither_panics_nor_exceeds_the_buffer_limit(
         bytes in prop::collection::vec(any::<u8>(), 0..3_000),
         lengths in prop::collection::vec(1_usize..500, 1..9),
     ) {

@@ -441,7 +441,7 @@ pub fn registered<M: Collector + Clone + 'static>(
 /// Returns the registry's metrics in Prometheus' text format.
 ///
 /// # Panics
-/// If a name or a label is malformed. Both are constants, so only a bug can cause this.
+/// If a metric's name is empty. Names are constants, so only a bug can cause this.
 pub fn text(registry: &Registry) -> String {
     TextEncoder::new()
         .encode_to_string(&registry.gather())

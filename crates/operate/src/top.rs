@@ -142,8 +142,8 @@ fn unanswered(address: String, why: String) -> Row {
     Row { name: address.clone(), address, reasons: vec![why], ..Row::default() }
 }
 
-/// Asks a member for its name, its readiness and its metrics. Returns the reason if one answer is
-/// missing or invalid.
+/// Asks a member for its name, its readiness and its metrics. Returns the reason if an answer is
+/// missing, or the answer of `/member` is invalid.
 async fn ask(address: SocketAddr) -> Result<Answer, String> {
     let at = Instant::now();
     let (_, member) = get(address, MEMBER_PATH).await?;

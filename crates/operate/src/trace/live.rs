@@ -146,7 +146,8 @@ fn decode_for(
     (!decoded.positions.is_empty() || !decoded.rejects.is_empty()).then_some((decoded, received_at))
 }
 
-/// Returns the lines of a message, and adds its positions to `waiting`.
+/// Returns the lines of a message, and adds its positions to `waiting`, which holds at most
+/// [`WAITING_MAX`]. Positions above that number are not added.
 fn received_lines(
     decoded: &Decoded,
     config: &Config,
