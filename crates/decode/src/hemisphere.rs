@@ -269,7 +269,8 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
 /// `"dir":["S","W"]`. Directions of the wind and of travel do not count.
 pub(super) fn may_list_sides(key: &[u8]) -> bool {
     const BEGINNINGS: [&str; 3] = ["hem", "nsew", "cardinal"];
-    // First letters of the names below; any byte of a name in Chinese or Cyrillic.
+    // First letters of most names below; any byte of a name in Chinese or Cyrillic. Names with
+    // another first letter do not count: `breite…`, `o/e`, `o/w`, `pos…`, `fix…`, `values…`.
     let is_first =
         |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase()) || !first.is_ascii();
     // Most payloads have an object such as `device`, so a few bytes of the name decide first.

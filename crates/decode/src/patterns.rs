@@ -172,7 +172,7 @@ pub(super) fn has_open_fraction(pattern: &str) -> bool {
 pub(super) fn with_leading_zero<'t>(text: &'t str, pattern: &str) -> Result<Cow<'t, str>, String> {
     let mut result = Cow::Borrowed(text);
     let mut run = Run::default();
-    // The pattern has been followed up to this index.
+    // The text has been parsed up to this index.
     let mut at = 0;
     for (index, piece) in pattern.split('%').enumerate() {
         // Each piece but the first begins with a conversion, which ends with its letter.
@@ -289,7 +289,8 @@ mod tests {
             ("10:15:07.250000", "%H:%M:%S.%3f", Some("10:15:07.250000")),
             // More digits than the pattern states.
             ("101507250 1", "%H%M%S%2f %d", None),
-            // More than one zero is missing, or it is not certain that one is.
+            // More than one zero is missing, or it is not certain that one is, or the missing digit
+            // is not the first.
             ("261126 1507", "%d%m%y %H%M%S", None),
             ("261126 7", "%d%m%y %H%M%S", None),
             ("1150300", "%H%M%S%f", None),

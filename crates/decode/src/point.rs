@@ -99,8 +99,8 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key may be the name of a hemisphere, a unit, a flag of UTC or an array of fixes, which
-    /// milepost's own format does not read.
+    /// A key may be the name of a hemisphere, a unit, a reference system, a flag of UTC or an array
+    /// of fixes, which milepost's own format does not read.
     pub(super) has_key_to_check: bool,
     /// A member that the format does not read may state that there is no fix.
     pub(super) may_have_no_fix: bool,

@@ -148,8 +148,8 @@ impl Points<'_> {
         }
     }
 
-    /// Checks whether the object around a point states a zone. `text`: the point's time. The object
-    /// is searched once for all of its points.
+    /// Checks that the object around a point states no other zone than the configured one. `text`:
+    /// the point's time. The object is searched once for all of its points.
     ///
     /// # Errors
     /// The object states another zone than the configuration, and the time has no offset.

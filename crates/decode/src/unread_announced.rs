@@ -157,7 +157,8 @@ fn parent_and_name(path: &str) -> (&str, &str) {
 
 /// Checks a scale. A scale is accepted if the configured unit shows that the operator knows of it:
 /// a size that no named unit has, a named unit times or divided by the scale, or any stated unit of
-/// degrees. A scale that `keep` names is accepted, too.
+/// degrees. Also accepted: 1, 0, a text that is no number, a size that equals the configured unit,
+/// and a scale that `keep` names.
 fn check_scale(
     path: &str,
     text: &str,

@@ -173,8 +173,8 @@ fn is_zone_name(name: &str) -> bool {
 /// times without an offset are read.
 ///
 /// # Errors
-/// The object states a zone whose offset differs in winter or in summer, or an offset that is wrong
-/// in winter and in summer.
+/// The object states a zone whose offset differs in winter or in summer, or an offset, an
+/// abbreviation or a flag of UTC that is wrong in winter and in summer.
 #[cold]
 pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(), Refusal> {
     /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.

@@ -461,7 +461,7 @@ fn other_arrays_of_points_are_not_reported() {
 }
 
 #[test]
-fn report_of_fixes_in_another_array_offers_a_remedy_for_each_keep() {
+fn fixes_in_another_array_are_reported_with_a_remedy_unless_keep_names_it() {
     let other = r#"{"lat":2.5,"lng":13.25,"ts":1795770002}"#;
     let payload = fix(&timed(&format!(r#""history":[{other}]"#)));
     for (keep, is_reported) in [("*", true), ("history", false)] {

@@ -812,8 +812,9 @@ fn unit_beside_the_features_applies_to_heights_in_coordinates() {
     let collection = |members: &str, coordinates: &str| {
         format!(
             r#"{{"type":"FeatureCollection",{members},
-            "features":[{{"type":"Feature","properties":{{"ts":1795770000}},
-            "geometry":{{"type":"Point","coordinates":{coordinates}}}}}]}}"#
+            "features":[{{"type":"Feature",
+            "geometry":{{"type":"Point","coordinates":{coordinates}}},
+            "properties":{{"ts":1795770000}}}}]}}"#
         )
     };
     for member in

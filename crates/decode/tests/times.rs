@@ -786,8 +786,9 @@ fn zone_beside_the_points_is_compared_with_the_zone_of_their_times() {
     let collection = |member: &str, ts: &str| {
         format!(
             r#"{{"type":"FeatureCollection",{member},
-            "features":[{{"type":"Feature","properties":{{"ts":"{ts}"}},
-            "geometry":{{"type":"Point","coordinates":[13.4,52.5]}}}}]}}"#
+            "features":[{{"type":"Feature",
+            "geometry":{{"type":"Point","coordinates":[13.4,52.5]}},
+            "properties":{{"ts":"{ts}"}}}}]}}"#
         )
     };
     for (member, ts, is_stored) in [

@@ -33,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Number of drivers, enough for vectors to grow many times.
 const DRIVERS: usize = 10_000;
-/// Length of the ids of these drivers.
+/// Longest id of these drivers, in bytes.
 const ID_BYTES: usize = 14;
 
 /// Returns a fix at this time and latitude.

@@ -429,7 +429,8 @@ fn one_wrong_device_clock_does_not_defer_other_devices() {
 #[test]
 fn clock_jump_defers_messages_until_the_next_comparison() {
     let mut world = World::new(plain(), Server::new(1), Instant::now());
-    // Advances the monotonic clock and the wall clock, and returns the number of jumps so far.
+    // Reports two readings that are `seconds` apart on the monotonic clock and `wall_seconds` apart
+    // on the wall clock, and returns the number of jumps so far.
     let advance_clocks = |world: &mut World<Server>, seconds: u64, wall_seconds: i64| {
         let began = world.instant();
         world.consumer.read_clock(Now { instant: began, wall: Timestamp::from_unix_ms(WALL_MS) });

@@ -30,7 +30,7 @@ struct Rig {
     consumer: Consumer,
     began: Instant,
     now: Instant,
-    /// Packet id of the last message.
+    /// Packet id of the last message at QoS 1.
     packet_id: u16,
     /// Batches with an insert in flight.
     attempts: Vec<BatchId>,

@@ -153,7 +153,6 @@ proptest! {
         world.recover();
         let missing = world.missing();
         prop_assert!(missing.is_empty(), "lost: {missing:?}");
-        // Let the open batch and its acknowledgements end, so that only the next fix is measured.
         world.wait(Duration::from_secs(120));
         let bound = (AGE_MAX * members / 2).clamp(AGE_MAX, MEMBERS_AGE_MAX);
         for _ in 0..5 {

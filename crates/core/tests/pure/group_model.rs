@@ -248,7 +248,8 @@ impl Group {
     }
 
     /// Publishes messages from devices that are connected to this node, or to the other node if
-    /// this one is down. Fails if no member is subscribed.
+    /// this one is down. Fails if no member is subscribed and there is no ghost, a subscription
+    /// that outlived its session when a node died.
     fn publish(&mut self, messages: u32, node: usize) -> Result<(), String> {
         let node = if self.node_down == Some(node) { 1 - node } else { node };
         for _ in 0..messages {
@@ -342,7 +343,7 @@ impl Group {
         }
     }
 
-    /// Kills a process, which is restarted later.
+    /// Kills a process. It is restarted later, unless the caller changes its state.
     fn kill(&mut self, index: usize) {
         self.act_as(index, |world| world.broker.process_died());
         let process = &mut self.processes[index];
@@ -451,7 +452,8 @@ impl Group {
         }
     }
 
-    /// Plays a random step. Fails if a message was published while no member was subscribed.
+    /// Plays a random step. Fails if a message was published while no member was subscribed and
+    /// there was no ghost.
     fn step(&mut self, rng: &mut fastrand::Rng) -> Result<(), String> {
         let index = rng.usize(..self.processes.len());
         let process = &self.processes[index];
@@ -480,8 +482,8 @@ impl Group {
                 self.act_as(index, |world| world.disconnect(id));
             }
             // Restarts the member with fewer or more sessions. Skipped while the member has a
-            // second process: once the second process is killed, no process would visit the
-            // sessions that only the second process had.
+            // second process: once `recover` has killed the earlier process, no process would
+            // visit the sessions that only the earlier process had.
             79..81 if !is_drain && !matches!(state, State::Hung(_)) && is_alone => {
                 let connections = Connections::Fixed(rng.usize(1..=SESSIONS_MAX));
                 self.processes[index].world.setup.consumer.connections = connections;
@@ -605,8 +607,9 @@ impl Group {
         ))
     }
 
-    /// Returns whether every message is stored, every process is in its final state, and the broker
-    /// has exactly the sessions of the members.
+    /// Returns whether no message waits in the broker, in a process or in a spool file, the erasure
+    /// (if any) has reached every process, every process is in its final state, and the broker has
+    /// exactly the sessions of the members.
     fn has_recovered(&self) -> bool {
         let done = |process: &Process| {
             let world = &process.world;

@@ -91,8 +91,9 @@ pub struct Sending {
 }
 
 impl Broker {
-    /// Queues a message for one of the subscribed sessions, in turn. Returns `false` if no session
-    /// is subscribed. `node`: the node to which the device is connected.
+    /// Queues a message for one of the subscribed sessions, in turn; a ghost that gets the turn
+    /// swallows the message. Returns `false` if no session is subscribed and there is no ghost.
+    /// `node`: the node to which the device is connected.
     pub fn publish(&mut self, message: Sent, node: usize) -> bool {
         // The client id, which a ghost does not have, and the node of each subscription.
         let sessions = self.sessions.iter().filter(|(_, session)| session.subscribed);

@@ -61,9 +61,11 @@ pub trait Backend {
     fn advance_time(&mut self, until: Instant) -> Instant;
     /// Returns whether ClickHouse does not answer status queries.
     fn is_silent(&self) -> bool;
-    /// Returns whether the row is in ClickHouse, in quarantine or in a spool file.
+    /// Returns whether the row is in ClickHouse, in quarantine or in a spool file, or was dropped
+    /// because there is no spool.
     fn is_durable(&self, seq: u32) -> bool;
-    /// Returns whether the row is in ClickHouse or in quarantine.
+    /// Returns whether the row is in ClickHouse or in quarantine, or was dropped because there is
+    /// no spool.
     fn is_stored(&self, seq: u32) -> bool;
     /// Returns the number of rejects that the table `rejects` counts.
     fn rejects(&self) -> u64;
@@ -93,7 +95,8 @@ pub struct World<B> {
     accepted: BTreeSet<u32>,
     /// Points received by this process.
     pub received: BTreeSet<u32>,
-    /// Points that the broker lost before this process received them: their loss is excused.
+    /// Points whose loss is excused: points that the broker lost before this process received them,
+    /// and points that the broker lost and that a killed process had received but not made durable.
     excused: BTreeSet<u32>,
     /// Points whose message was acknowledged.
     pub acked: BTreeSet<u32>,
@@ -503,7 +506,7 @@ impl<B: Backend> World<B> {
     }
 
     /// Executes the sessions' commands, sends acknowledgements, and collects the executor's
-    /// commands and the log lines. Returns whether there were commands or acknowledgements.
+    /// commands and the log lines. Returns whether a session had commands or acknowledgements.
     fn execute(&mut self) -> bool {
         let mut did_anything = false;
         for id in 0..self.consumer.sessions() {

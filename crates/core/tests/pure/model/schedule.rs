@@ -29,7 +29,7 @@ pub enum Step {
     },
     /// Redeliver the unacknowledged messages of this session on the same connection.
     Resend(usize),
-    /// The broker accepts connections; if `false`, it also ends the open ones.
+    /// `true`: the broker accepts connections. `false`: it accepts none, and ends the open ones.
     Broker(bool),
     /// A node becomes unreachable; `dead`: its sessions are lost.
     NodeUnreachable {
