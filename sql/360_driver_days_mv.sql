@@ -197,7 +197,7 @@ WITH
             GROUP BY driver_id, day
         ) AS fixes
         -- Each use of due_days evaluates it again, so a day of `fixes` may no longer be due: it has no match then, and touched_rows is 0. LEFT JOIN,
-        -- because planning an INNER JOIN's runtime filter takes as long as planning everything else.
+        -- because planning the runtime filter of an INNER JOIN would take two fifths of the time of all planning.
         LEFT JOIN due_days USING (driver_id, day)
         WHERE touched_rows > 0
     ),
@@ -325,13 +325,15 @@ WITH
             arrayConcat(inaccurate_lat, kept(all_lat, is_jump)) AS dropped_lat, arrayConcat(inaccurate_lng, kept(all_lng, is_jump)) AS dropped_lng
         FROM with_jumps
     ),
-    -- first_index: index of the first fix since the day began, 0 if there is none. next_index: that of the next day's first fix.
+    -- first_index: index of the first fix since the day began, 0 if there is none. next_index: that of the next day's first fix. is_gap: the leg
+    -- that ends at the fix is a silence or impossible.
     with_legs AS
     (
         SELECT
             * EXCEPT is_good,
             arrayDifference(ms) AS leg_ms,
             squared_legs(x, y, z) AS leg_m2,
+            arrayMap((leg_m2, t, m) -> t > gap_ms OR is_impossible(leg_m2, longest_ms(t, m), speed_max), leg_m2, leg_ms, ms) AS is_gap,
             arrayFirstIndex(m -> m >= day_began, ms) AS first_index,
             arrayFirstIndex(m -> m >= day_began + day_ms, ms) AS next_index,
             if(next_index = 0, toUInt32(length(ms)) + 1, next_index) AS end_index -- the index after the day's last fix
@@ -342,9 +344,9 @@ WITH
         SELECT
             *,
             arrayMap(
-                (m, t, leg_m2, i) -> i >= first_index AND i < end_index AND first_index > 0 AND (
-                    i = first_index OR intDiv(m, sampling_ms) != intDiv(m - t, sampling_ms) OR is_impossible(leg_m2, longest_ms(t, m), speed_max)),
-                ms, leg_ms, leg_m2, arrayEnumerate(ms)) AS is_sample,
+                (m, t, gap, i) -> i >= first_index AND i < end_index AND first_index > 0 AND (
+                    i = first_index OR intDiv(m, sampling_ms) != intDiv(m - t, sampling_ms) OR gap),
+                ms, leg_ms, is_gap, arrayEnumerate(ms)) AS is_sample,
             x[first_index] AS first_x, y[first_index] AS first_y, z[first_index] AS first_z,
             x[next_index] AS next_x, y[next_index] AS next_y, z[next_index] AS next_z,
             -- Speeds sent, without the false ones. 65535: unknown or false.
@@ -359,7 +361,7 @@ WITH
             * EXCEPT is_sample,
             kept(ms, is_sample) AS sample_at_ms, kept(x, is_sample) AS sample_x, kept(y, is_sample) AS sample_y, kept(z, is_sample) AS sample_z,
             kept(leg_ms, is_sample) AS sample_leg_ms, kept(leg_m2, is_sample) AS sample_leg_m2, kept(speed, is_sample) AS sample_speed,
-            kept(arrayEnumerate(ms), is_sample) AS sample_fix
+            kept(is_gap, is_sample) AS sample_follows_gap, kept(arrayEnumerate(ms), is_sample) AS sample_fix
         FROM with_samples
     ),
     -- is_zero_speed_credible: the device has sent another speed than 0, or has stayed within zero_speed_m. sample_step_m: distance from the
@@ -380,8 +382,6 @@ WITH
         SELECT
             *,
             arrayMap(s -> is_zero_speed_credible AND s < zero_speed_cms, sample_speed) AS sends_zero,
-            arrayMap((t, leg_m2, m, i) -> t > gap_ms OR i = first_index OR is_impossible(leg_m2, longest_ms(t, m), speed_max),
-                sample_leg_ms, sample_leg_m2, sample_at_ms, sample_fix) AS begins_run,
             arrayMap((t, leg_m2) -> pow(if(t < stop_ms, radius_m, trip_m + if(leg_m2 <= trip_m * trip_m, radius_m, 0)), 2), sample_leg_ms, sample_leg_m2) AS sample_limit_m2,
             arrayMap(
                 (x_next2, x_prev, y_next2, y_prev, z_next2, z_prev, m_next2, m_prev) -> pace(squared_length(x_next2 - x_prev, y_next2 - y_prev, z_next2 - z_prev), m_next2 - m_prev),
@@ -413,7 +413,7 @@ WITH
     with_runs AS
     (
         SELECT
-            * EXCEPT (derived_pace, sample_limit_m2, sample_step_m, begins_run),
+            * EXCEPT (derived_pace, sample_limit_m2, sample_step_m, sample_follows_gap),
             -- On a road that turns back, the straight line over three steps is short, but the steps are not.
             arrayMap(
                 (p, step_m, step_m_next, step_m_next2, m_next2, m_prev) -> greatest(p, path_share * 1000 * (step_m + step_m_next + step_m_next2) / greatest(m_next2 - m_prev, 1)),
@@ -435,7 +435,7 @@ WITH
                             state.11)),
                     (state.1, state.2, state.3, state.4, m, state.6, fix_index, state.8, state.9 + (m - state.4 <= stop_ms), state.10, state.11)),
                 arrayPushBack(sample_at_ms, 0), arrayPushBack(sample_x, 0.), arrayPushBack(sample_y, 0.), arrayPushBack(sample_z, 0.),
-                arrayPushBack(begins_run, 1), arrayPushBack(sample_limit_m2, 0.),
+                arrayPushBack(arrayMap((gap, i) -> gap OR i = first_index, sample_follows_gap, sample_fix), 1), arrayPushBack(sample_limit_m2, 0.),
                 arrayPushBack(arrayMap((zero, zero_prev, t, limit_m2) -> if(zero AND zero_prev AND t <= zero_speed_ms, greatest(limit_m2, zero_speed_m * zero_speed_m), limit_m2),
                     sends_zero, before(sends_zero, 0), arrayDifference(sample_at_ms), sample_limit_m2), 0.),
                 arrayMap((t, i) -> t > gap_ms OR i = 1, arrayPushBack(sample_leg_ms, if(next_index = 0, gap_ms + 1, leg_ms[next_index])), arrayPushBack(sample_fix, 0)),
@@ -525,12 +525,12 @@ WITH
         SELECT
             *,
             arrayMap(
-                (i, m, t, leg_m2, crosses, stretch, stretch_prev) -> multiIf(
-                    i = 1 OR t > gap_ms OR is_impossible(leg_m2, longest_ms(t, m), speed_max), 0,
+                (i, m, gap, leg_m2, crosses, stretch, stretch_prev) -> multiIf(
+                    i = 1 OR gap, 0,
                     crosses, if(leg_m2 <= radius_m * radius_m AND if(m >= day_began + day_ms, is_still_at_end, is_still_at_start), 2, 1),
                     stretch % 2 = 0 AND stretch = stretch_prev, 2,
                     1),
-                arrayEnumerate(ms), ms, leg_ms, leg_m2, crosses_midnight, stretch, before(stretch, 0)) AS kind
+                arrayEnumerate(ms), ms, is_gap, leg_m2, crosses_midnight, stretch, before(stretch, 0)) AS kind
         FROM with_places
     ),
     with_trip_legs AS

@@ -15,7 +15,8 @@ WITH
     2 * 6371008.8 AS earth_diameter_m, -- mean diameter of the earth
     ['stop']::Array(Enum8('gap' = 0, 'trip' = 1, 'stop' = 2, 'dropped' = 3)) AS parking_kind
 SELECT
-    * EXCEPT (computed_kinds), -- The kind of the part first_at becomes 'stop'. Slices, because a lambda for each part takes longer than all other steps.
+    * EXCEPT (computed_kinds),
+    -- The kind of the part first_at becomes 'stop'. A lambda, called for each part, would take longer than the rest of the query.
     if(is_parked, arrayConcat(arraySlice(computed_kinds, 1, first_at - 1), parking_kind, arraySlice(computed_kinds, first_at + 1)), computed_kinds) AS final_kinds
 FROM
 (

@@ -1,6 +1,7 @@
 """Tests kinds of days that corpus.py does not have, and that were not used to choose the limits.
 
-All figures agree with each other, and with the simulated truth.
+Exceptions: the rules of arcs, of creeping and of impossible legs were made with the days that test
+them. All figures agree with each other, and with the simulated truth.
 """
 from __future__ import annotations
 

@@ -364,6 +364,12 @@ def test_short_round_trips_are_trips(db):
     assert kinds["parked"] == ["stop"]
 
 
+def between_stops(driver: str, every_s: int, drive_s: int) -> Device:
+    """Stands for ten minutes, drives north at 40 m/s, and stands again."""
+    device = Device(driver, "2026-06-01T08:00:00", 48, 11, every=every_s)
+    return device.stand(600).drive(0, 40, drive_s).stand(600)
+
+
 def test_false_speed_of_a_parked_device_is_ignored(db):
     """A parked device sends 60 m/s once, which is false.
 
@@ -377,19 +383,8 @@ def test_false_speed_of_a_parked_device_is_ignored(db):
         )
         car.fixes[len(car.fixes) // 2]["speed"] = 60
         fixes += car.fixes
-    fixes += (
-        Device("leg", "2026-06-01T08:00:00", 48, 11, every=15)
-        .stand(600)
-        .drive(0, 40, 15)
-        .stand(600)
-        .fixes
-    )
-    car = (
-        Device("repeats", "2026-06-01T08:00:00", 48, 11, every=1)
-        .stand(600)
-        .drive(0, 40, 100)
-        .stand(600)
-    )
+    fixes += between_stops("leg", every_s=15, drive_s=15).fixes
+    car = between_stops("repeats", every_s=1, drive_s=100)
     fixes += [
         {**fix, "lat": car.fixes[number // 5 * 5]["lat"], "lng": car.fixes[number // 5 * 5]["lng"]}
         for number, fix in enumerate(car.fixes)
@@ -463,22 +458,11 @@ def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
         {**fix, "speed": 30}
         for fix in Device("parked", "2026-06-01T08:00:00", 48, 11, every=30).stand(7200).fixes
     ]
-    car = (
-        Device("repeats", "2026-06-01T08:00:00", 48, 11, every=1)
-        .stand(600)
-        .drive(0, 40, 100)
-        .stand(600)
-    )
+    car = between_stops("repeats", every_s=1, drive_s=100)
     fixes += [
         {**fix, "lat": car.fixes[number // 5 * 5]["lat"]} for number, fix in enumerate(car.fixes)
     ]
-    fixes += (
-        Device("leg", "2026-06-01T08:00:00", 48, 11, every=15)
-        .stand(600)
-        .drive(0, 40, 15)
-        .stand(600)
-        .fixes
-    )
+    fixes += between_stops("leg", every_s=15, drive_s=15).fixes
     car = Device("circles", "2026-06-01T08:00:00", 48, 11, every=1).stand(60)
     for second in range(1200):
         car.drive(9 * second, 30, 1)

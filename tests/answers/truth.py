@@ -301,9 +301,7 @@ def is_false_speed(before, fix, after) -> bool:
     )
 
 
-def samples_of_a_day(
-    fixes: list[dict], day: int, rules=RULES
-) -> tuple[list[int], list[int]]:
+def samples_of_a_day(fixes: list[dict], day: int, rules=RULES) -> tuple[list[int], list[int]]:
     """Returns the indices of the fixes of the UTC day, and those of its samples.
 
     A sample is the first fix of the day, the first in an interval of SAMPLING_MS, or the first
