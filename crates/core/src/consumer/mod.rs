@@ -332,7 +332,7 @@ impl Consumer {
         (self.leaving.is_some() || self.growth.former_sessions.is_search_complete())
             && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
-            && !self.delivery.is_busy()
+            && !self.delivery.holds_insert_slot()
     }
 
     /// Returns whether the consumer [has ended](Self::has_ended), and no replay is running.
@@ -469,7 +469,7 @@ impl Consumer {
     /// Returns when to probe whether a session's window is full. `None` while a batch is in flight:
     /// the broker may be waiting for the acknowledgements of that batch.
     fn probe_at(&self) -> Option<Instant> {
-        if self.intake.open().is_empty() || self.delivery.is_busy() {
+        if self.intake.open().is_empty() || self.delivery.holds_insert_slot() {
             return None;
         }
         self.sessions.iter().filter_map(Session::probe_at).min()

@@ -14,7 +14,8 @@ pub type BatchId = u64;
 /// Lowest id of batches that are loaded from spool files. The intake's batches have lower ids.
 pub(super) const FIRST_LOADED: BatchId = 1 << 63;
 
-/// A range of rows of one insert of a batch: the whole insert, unless a proxy refused its size.
+/// A range of rows of one insert of a batch. It is the whole insert, unless ClickHouse or a proxy
+/// refused the insert as too large: then it is a smaller range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     /// Index of the insert in the batch. A batch has at most two inserts: one of its positions,
@@ -24,7 +25,7 @@ pub struct Piece {
     pub rows: Range<usize>,
 }
 
-/// A command for the executor. The executor sends one report for each command, except for
+/// A command for the executor. The executor sends one report for each command. It sends none for
 /// [`DeliveryCommand::Encode`], [`DeliveryCommand::Abort`] and [`DeliveryCommand::Forget`].
 #[derive(Debug)]
 pub enum DeliveryCommand {
@@ -32,7 +33,8 @@ pub enum DeliveryCommand {
     Encode(Batch),
     /// Insert a piece of the batch.
     Attempt { batch: BatchId, piece: Piece, attempt: Attempt },
-    /// Cancel the attempt of the batch, if an attempt is in flight. It is reported as ambiguous.
+    /// Cancel the attempt of the batch, if an attempt is in flight. The executor reports the
+    /// cancelled attempt as [`Outcome::aborted`].
     Abort(BatchId),
     /// Write the batch to the spool.
     Store(BatchId),
@@ -77,11 +79,11 @@ pub enum Outcome {
     Stored(File),
     /// The spool refused the batch, or the row for quarantine, for this reason.
     Refused(String),
-    /// The batch's file was read, or why not.
+    /// The result of reading the batch's file.
     Loaded(Loaded),
-    /// The batch's file is removed, or the disk refused to remove it.
+    /// The batch's file is removed. A removal that failed is reported like this as well.
     Removed,
-    /// The batch's damaged file is renamed.
+    /// The batch's damaged file is renamed. A rename that failed is reported like this as well.
     Quarantined,
     /// The row's file is fsynced.
     RowQuarantined(File),
@@ -99,7 +101,7 @@ impl Outcome {
     }
 }
 
-/// The content of a spool file.
+/// The result of reading a spool file.
 #[derive(Debug)]
 pub enum Loaded {
     /// The file was read. The value is the number of rows of each of its inserts.
@@ -157,15 +159,15 @@ impl ServerStatus {
 /// Which queries the watcher (`src/app/schema.rs`) should send to ClickHouse, and how soon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WatcherRequest {
-    /// An insert failed, ClickHouse is silent, or the tables are not confirmed: query everything
-    /// every second.
+    /// Send all queries every second, because an insert failed, ClickHouse is silent, or the tables
+    /// are not confirmed.
     pub in_doubt: bool,
-    /// An insert is slow: query the clock every second, which shows whether ClickHouse answers.
-    /// The other queries would add load to a server that may be slow because of its load.
+    /// Query the clock every second, because an insert is slow: the query shows whether ClickHouse
+    /// answers. The other queries would add load to a server that may be slow because of its load.
     pub insert_is_slow: bool,
-    /// Incremented by each permanently refused insert: check now whether the tables still match.
+    /// Number of inserts that failed permanently. When it rises, check the tables at once.
     pub refusals: u64,
-    /// Incremented by each jump of this host's clock: compare the clocks now.
+    /// Number of jumps of this host's clock. When it rises, compare the clocks at once.
     pub clock_jumps: u64,
 }
 
@@ -177,11 +179,13 @@ pub enum StoreReason {
     NoTables,
     /// An attempt to insert the batch failed.
     InsertFailed,
-    /// An attempt to insert another batch failed, and the spool already holds files.
+    /// Inserts of other batches fail, and the spool already holds files.
     ServerIsAway,
-    /// The insert is slow, and half of a window or of the buffer is used.
+    /// The batch's insert is slow, and the process is under pressure: half of a window or of the
+    /// buffer is used.
     ServerIsSlow,
-    /// Slow inserts occupy all insert slots, so delivery accepted this batch for the spool only.
+    /// All insert slots were taken, and at least one insert was slow under pressure, so delivery
+    /// accepted this batch for the spool.
     NoSlot,
     /// The process is leaving.
     Leaving,
@@ -247,8 +251,8 @@ pub enum DeliveryNotice {
         rows: usize,
         /// Consecutive failed attempts of this batch.
         failures: u32,
-        /// Delay before the retry. `None` if the batch is in the spool, or being stored there: then
-        /// it is replayed later.
+        /// Delay before the retry. `None` if the batch is in the spool or is being written to it,
+        /// because the replay inserts it later.
         retry_in: Option<Duration>,
         /// The error chain.
         why: String,
@@ -405,8 +409,8 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that were written to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// Positions in fresh batches that hold an insert slot: they are not in ClickHouse, and the
-    /// replay does not own them yet.
+    /// Positions in fresh batches that hold an insert slot: positions that are not in ClickHouse,
+    /// and that no file of the replay queue holds yet.
     pub in_flight: u64,
     /// Positions in the spool when it was opened.
     pub spool_at_start: u64,

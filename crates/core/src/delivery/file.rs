@@ -1,13 +1,13 @@
-//! The name of a spool file. The name alone gives the replay order and the counters, so no file is
-//! opened to list the spool.
+//! The name of a spool file. The name holds the replay order and the number of positions, so the
+//! spool is listed without opening a file.
 
 use std::fmt;
 
 /// Extension of the file of a batch that waits for replay.
 pub const BATCH: &str = "batch";
 
-/// The name of a batch's file. Files are ordered by sequence number. If the directories of two
-/// spools were merged, a number can occur twice, with different tags.
+/// The name of a batch's file. Files are ordered by sequence number. If an operator has merged the
+/// directories of two spools, two files can have the same number and different tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
     pub sequence: u64,

@@ -2,7 +2,8 @@
 //! quarantine.
 //!
 //! Rows of erased drivers are neither sent nor written to quarantine. There is one exception: a row
-//! whose columns this version does not know goes to quarantine, because its driver is unknown.
+//! that is too large goes to quarantine if this version does not know its columns, because it then
+//! cannot tell the row's driver.
 //!
 //! Guarantee: one token never stands for different rows. If rows of erased drivers are left out,
 //! the token also contains the digest of the list of erased drivers.
@@ -24,9 +25,9 @@ pub enum Prepared {
     Report(Outcome),
 }
 
-/// Prepares an attempt: leaves out the rows of erased drivers. `rows` is the piece of the batch to
-/// insert; `None` if the insert cannot be split, because it has the columns of another version.
-/// `snapshot`: the list of erased drivers.
+/// Prepares an attempt: leaves out the rows of erased drivers. `rows`: the piece of the batch to
+/// insert; `None` if the piece could not be cut out of the insert, because the insert has the
+/// columns of another version. `snapshot`: the list of erased drivers.
 #[must_use]
 pub fn prepare(
     rows: Option<Insert>,
@@ -51,8 +52,8 @@ pub fn prepare(
     Prepared::Send(insert, attempt)
 }
 
-/// Returns the outcome to report if a row must not go to quarantine, because its driver is erased.
-/// `None` means that the row goes to quarantine.
+/// Returns the outcome to report for a row that is too large, if its driver is erased; `None` if
+/// the row goes to quarantine.
 #[must_use]
 pub fn outcome_instead_of_quarantine(row: &Insert, erased: &Erased) -> Option<Outcome> {
     let (remaining, _) = row.without(|id| erased.contains_bytes(id))?;

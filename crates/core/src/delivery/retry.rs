@@ -29,16 +29,16 @@ pub struct Identity {
 #[derive(Debug, Clone)]
 pub struct Attempts {
     identity: Identity,
-    /// Consecutive failures since the last commit.
+    /// Consecutive failures since a piece of the batch was last committed.
     pub failures: u32,
     /// Failed attempts that may have committed.
     ambiguous_failures: u32,
 }
 
 impl Attempts {
-    /// Creates the record of a batch that has not been attempted. A batch of an earlier process
-    /// gets a new identity, and so new tokens, because the earlier process's last attempt may have
-    /// committed.
+    /// Creates the record of a batch that this process has not attempted. A batch of an earlier
+    /// process gets a new identity, and with it new tokens, because the earlier process's last
+    /// attempt may have been ambiguous.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self { identity, failures: 0, ambiguous_failures: 0 }
@@ -46,7 +46,7 @@ impl Attempts {
 
     /// Returns the next attempt. After a definite failure the token stays the same, so the server
     /// recognises rows that it already has. After an ambiguous failure the token is new, because a
-    /// server that crashed may remember the token although the token's rows are lost.
+    /// server that crashed may remember a token although it has lost the token's rows.
     #[must_use]
     pub fn next(&self, piece: &Piece, timeout: Duration) -> Attempt {
         let Identity { incarnation, number } = self.identity;

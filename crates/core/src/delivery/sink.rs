@@ -1,5 +1,5 @@
-//! The destination of inserts, and the kinds of failure. ClickHouse is behind a trait, so that
-//! tests can put a scripted server in its place.
+//! The destination of inserts, and the kinds of failure. The destination is a trait, so that tests
+//! can replace ClickHouse with a scripted server.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -33,7 +33,7 @@ pub struct Attempt {
 pub enum FailureKind {
     /// The rows were not committed; a retry may succeed.
     Transient,
-    /// The rows may be committed: the connection broke, or the response is not ClickHouse's.
+    /// The rows may be committed: the connection broke, or the response is not from ClickHouse.
     Ambiguous,
     /// The rows may be committed: the insert took longer than the timeout.
     TimedOut,

@@ -1,12 +1,18 @@
 //! The replay queue: which file of the spool is replayed next.
 //!
 //! Files are replayed one at a time, the oldest first. A file whose insert fails moves to the end
-//! of the queue. If other inserts commit meanwhile, the file itself is at fault: its next replay is
-//! postponed with exponential backoff. The replay of a file that cannot be read is postponed
-//! likewise. In this module such a file is *deferred*.
+//! of the queue. A file is *deferred* if the fault may lie in the file itself: its next replay is
+//! postponed, with exponential backoff. These files are deferred:
 //!
-//! A file of a newer format stays in the spool for a newer milepost. After each failure the whole
-//! queue pauses. The pause grows with each consecutive failure.
+//! - a file whose insert fails, although other inserts have committed since its first failure;
+//! - a file whose insert fails permanently, or is not answered before the timeout;
+//! - a file that cannot be read;
+//! - a file with unknown columns whose insert must be split, or checked for erased drivers;
+//! - a file with a row that is too large to insert, and that the spool cannot put in quarantine.
+//!
+//! After each failed insert or read, the whole queue pauses. The pause grows with each consecutive
+//! failure. A file of a newer format is never replayed by this process: it stays in the spool for a
+//! newer milepost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,7 +31,7 @@ const DEFERRED_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Failure<'a> {
     pub(super) kind: FailureKind,
     pub(super) why: &'a str,
-    /// The progress including this attempt.
+    /// The file's progress, including this failed attempt.
     pub(super) progress: Progress,
 }
 
@@ -33,7 +39,7 @@ pub(super) struct Failure<'a> {
 struct Entry {
     progress: Option<Progress>,
     /// Number of inserts (of any batch) that had committed when the file first failed or was last
-    /// deferred.
+    /// deferred. If more have committed at a later failure, the file itself is at fault.
     successes: Option<u64>,
     /// Number of times that the file was deferred.
     deferrals: u32,
@@ -51,7 +57,8 @@ pub(super) struct Files {
     entries: BTreeMap<File, Entry>,
     /// Consecutive failures of any file while no insert commits.
     failures: u32,
-    /// Consecutive deferrals of any file.
+    /// Number of calls of [`pause_after_deferral`](Self::pause_after_deferral) since a file was
+    /// last inserted.
     deferrals: u32,
     /// No file is replayed before this time.
     paused_until: Option<Instant>,
@@ -93,8 +100,9 @@ impl Files {
         due.min_by_key(|(file, entry)| (entry.not_before, **file)).map(|(file, _)| *file)
     }
 
-    /// Returns when the next file is due. `None` if a file is due at once, or if this version can
-    /// replay no file.
+    /// Returns when the next file is due; a time in the past means now. `None` if a file of an
+    /// earlier process is due and the queue has never paused, or if this version can replay no
+    /// file.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let due = self
             .entries
@@ -138,8 +146,8 @@ impl Files {
         }
     }
 
-    /// Handles a failed attempt. `successes`: inserts of any batch that have committed so far.
-    /// Returns whether the file was deferred.
+    /// Handles a failed attempt to insert the file. `successes`: inserts of any batch that have
+    /// committed so far. Returns whether the file was deferred.
     pub(super) fn failed(
         &mut self,
         file: &File,
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn file_is_deferred_if_others_commit_or_if_refused_or_timed_out() {
+    fn file_is_deferred_if_refused_or_timed_out_or_if_others_commit() {
         use FailureKind::{Permanent, TimedOut, Transient};
         let mut jitter = fastrand::Rng::with_seed(1);
         for (kind, is_deferred) in [(Transient, false), (Permanent, true), (TimedOut, true)] {

@@ -33,12 +33,14 @@ use crate::batch::Batch;
 use crate::delivery::SpoolInventory;
 use crate::throttle::{ReasonThrottle, Throttle};
 
-/// Time after which an insert counts as slow. While half of a window or of the buffer is used, a
-/// batch with a slow insert is also written to the spool, so that its messages are acknowledged.
-/// While a window is full, the broker queues a limited number of messages, and drops all others.
+/// Time after which an insert counts as slow. While the process is under pressure (see
+/// [`Delivery::set_under_pressure`]), a batch whose insert is slow is also written to the spool.
+/// Its messages can then be acknowledged, and the window has room again. While a window is full,
+/// the broker queues a limited number of messages, and drops all others.
 pub const SLOW_AFTER: Duration = Duration::from_millis(250);
-/// Minimum interval between log lines of the same kind: a reason to store batches, a reason of
-/// failed inserts, a spool that refuses, or a row that is too large.
+/// Minimum interval between two log lines about the same event. The events are: batches go to the
+/// spool, for one reason; inserts fail, with one cause; the spool refuses a batch or a row; a row
+/// is too large to insert.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Delay before a batch that the spool refused is stored again.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -79,6 +81,7 @@ pub struct Delivery {
     server: Server,
     batches: BTreeMap<BatchId, BatchState>,
     files: Files,
+    /// Id of the next batch that is loaded from a spool file.
     next_loaded: BatchId,
     /// Batches replayed since the spool was last empty.
     replayed: u64,
@@ -89,12 +92,15 @@ pub struct Delivery {
     store_log: [Throttle; StoreReason::ALL.len()],
     /// Why the spool last refused a batch or a row; `None` once it may accept again.
     spool_refusal: Option<String>,
+    /// Throttles [`DeliveryNotice::SpoolRefuses`].
     refusal_log: Throttle,
+    /// Throttles [`DeliveryNotice::InsertFailed`], by cause.
     failure_log: ReasonThrottle,
     /// Throttles [`DeliveryNotice::RowTooLarge`].
     too_large_row_log: Throttle,
     /// A refusal by the spool was logged, and the end of the refusals has not been logged yet.
     is_refusal_logged: bool,
+    /// Throttles [`DeliveryNotice::SpoolHangs`].
     disk_log: Throttle,
     /// Upper bound for new batches, in bytes: half the size of the smallest batch that was refused
     /// as too large. `None` if no batch was refused.
@@ -152,11 +158,11 @@ impl Delivery {
         if used < slots {
             return Demand::ToInsert(slots - used);
         }
-        // Accept one batch beyond the slots. It goes to the spool, so that its messages are
-        // acknowledged although every insert is slow.
+        // Every slot is taken. Accept one more batch, which goes to the spool: its messages can
+        // then be acknowledged before a slot is free.
         if used == slots
             && self.may_store(true, None, now)
-            && (self.is_slow(now) || self.is_leaving_late(now))
+            && (self.has_slow_insert_under_pressure(now) || self.is_leaving_late(now))
         {
             return Demand::ToStore;
         }
@@ -185,7 +191,7 @@ impl Delivery {
         };
         let positions = batch.positions.len() as u64;
         let progress =
-            Progress::new(self.attempts(id), pieces(rows.into_iter().filter(|rows| *rows > 0)));
+            Progress::new(self.new_attempts(id), pieces(rows.into_iter().filter(|rows| *rows > 0)));
         let state =
             BatchState::new(Stage::Waiting { at: now }, Origin::Intake(fresh), positions, progress);
         self.batches.insert(id, state);
@@ -295,8 +301,8 @@ impl Delivery {
         self.batch_bytes_max
     }
 
-    /// Returns the capacity of the executor's queue: at most eight outstanding commands for each
-    /// batch, and the number of batches is bounded.
+    /// Returns the capacity that the executor's queue needs. The number of batches is bounded, and
+    /// each batch has at most eight outstanding commands.
     #[must_use]
     pub const fn commands_max(inserts_in_flight: usize) -> usize {
         8 * (inserts_in_flight + 1 + disk_operations_max(inserts_in_flight))
@@ -306,14 +312,16 @@ impl Delivery {
     /// apply, returns the first reason in the order below, because the log names only one.
     fn store_reason(&self, state: &BatchState, now: Instant) -> Option<StoreReason> {
         let fresh = state.fresh()?;
-        if !state.stage.is_unstored() || !self.may_store(fresh.at_least_once, fresh.refused_at, now)
+        if !state.stage.is_in_memory_only()
+            || !self.may_store(fresh.at_least_once, fresh.refused_at, now)
         {
             return None;
         }
         if self.is_leaving_late(now) {
             return Some(StoreReason::Leaving);
         }
-        // An attempt in flight may still succeed. Only a slow attempt under pressure is a reason.
+        // An attempt in flight may still succeed. It is a reason only if it is slow and the process
+        // is under pressure.
         if let Some(since) = state.stage.attempt_since() {
             return (self.under_pressure && now >= since + SLOW_AFTER)
                 .then_some(StoreReason::ServerIsSlow);
@@ -335,12 +343,13 @@ impl Delivery {
     /// `refused_at`: when the spool last refused this batch.
     ///
     /// While an operator has to fix a fault, a batch with QoS 1 messages is not spooled. Its
-    /// messages stay unacknowledged, so the broker sends no more, and the fault is noticed. A batch
-    /// of QoS 0 messages alone is spooled: QoS 0 has no PUBACK to withhold.
+    /// messages stay unacknowledged, so the broker soon stops sending, and the operator notices the
+    /// fault. A batch that has only QoS 0 messages is spooled, because QoS 0 has no PUBACK to
+    /// withhold.
     fn may_store(&self, at_least_once: bool, refused_at: Option<Instant>, now: Instant) -> bool {
-        let held_back = at_least_once && self.server.needs_operator();
-        let refused = refused_at.is_some_and(|at| now < at + STORE_RETRY_DELAY);
-        self.settings.has_spool && !held_back && !refused && self.may_use_disk()
+        let is_held_back = at_least_once && self.server.needs_operator();
+        let was_just_refused = refused_at.is_some_and(|at| now < at + STORE_RETRY_DELAY);
+        self.settings.has_spool && !is_held_back && !was_just_refused && self.may_use_disk()
     }
 
     /// Returns whether another disk operation may start. The number of operations is bounded, so
@@ -365,8 +374,9 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the batch may be inserted now: the tables exist, and a slot is free. A
-    /// replayed file needs no slot, because only one file is replayed at a time.
+    /// Returns whether the batch may be inserted now: the tables are confirmed, and fewer fresh
+    /// batches than slots are being inserted. A replayed file needs no slot, because only one file
+    /// is replayed at a time.
     fn may_attempt(&self, id: BatchId) -> bool {
         let is_fresh = |state: &BatchState| state.fresh().is_some();
         let others = self.batches.iter().filter(|(other, state)| **other != id && is_fresh(state));
@@ -429,9 +439,9 @@ impl Delivery {
         self.commands.push_back(DeliveryCommand::Store(id));
     }
 
-    /// Starts the replay of the next file if a file is due, the tables exist, no replay runs, the
-    /// process is not leaving, and another disk operation may start. Logs once when the last file
-    /// has been replayed.
+    /// Starts the replay of the next file that is due. Does nothing while another replay runs, the
+    /// tables are not confirmed, the process is leaving, or no further disk operation may start.
+    /// Logs once when the last file has been replayed.
     fn replay(&mut self, now: Instant) {
         if self.is_replaying()
             || !self.server.has_tables()
@@ -448,8 +458,8 @@ impl Delivery {
         let Some(file) = self.files.next(now) else { return };
         let id = self.next_loaded;
         self.next_loaded += 1;
-        let untried = || Progress::new(self.attempts(id), VecDeque::new());
-        let progress = self.files.progress(&file).unwrap_or_else(untried);
+        let no_progress = || Progress::new(self.new_attempts(id), VecDeque::new());
+        let progress = self.files.progress(&file).unwrap_or_else(no_progress);
         let state = BatchState::new(
             Stage::Loading { file, since: now },
             Origin::Spool,
@@ -473,7 +483,7 @@ impl Delivery {
         }
     }
 
-    /// Ends a batch: the executor drops the batch's inserts from memory.
+    /// Ends a batch: removes its state, and makes the executor drop its rows from memory.
     fn forget(&mut self, id: BatchId) {
         self.batches.remove(&id);
         self.commands.push_back(DeliveryCommand::Forget(id));
@@ -484,18 +494,18 @@ impl Delivery {
         self.batches.values().filter(|state| state.fresh().is_some())
     }
 
-    /// Returns the attempts of a batch that has not been attempted yet.
-    fn attempts(&self, number: BatchId) -> Attempts {
+    /// Creates the record of the attempts to insert a batch that was never attempted.
+    fn new_attempts(&self, number: BatchId) -> Attempts {
         let identity = Identity { incarnation: self.settings.incarnation, number };
         Attempts::new(identity)
     }
 
     /// Returns whether an insert of a fresh batch is slow while the process is under pressure.
-    fn is_slow(&self, now: Instant) -> bool {
-        let slow = |state: &BatchState| {
+    fn has_slow_insert_under_pressure(&self, now: Instant) -> bool {
+        let is_slow = |state: &BatchState| {
             state.stage.attempt_since().is_some_and(|since| now >= since + SLOW_AFTER)
         };
-        self.under_pressure && self.fresh().any(slow)
+        self.under_pressure && self.fresh().any(is_slow)
     }
 
     /// Returns whether the shutdown has lasted so long that uninserted batches go to the spool.

@@ -1,5 +1,6 @@
-//! The transitions of a batch after the executor reported the outcome of an attempt or of a disk
-//! operation. [`Delivery::handle_report`] asserts first that the outcome fits the batch's stage.
+//! The next stage of a batch after the executor reported an outcome: of an attempt, or of a disk
+//! operation. [`Delivery::handle_report`] has already asserted that the outcome fits the batch's
+//! stage.
 
 use std::time::{Duration, Instant};
 
@@ -41,8 +42,9 @@ impl Delivery {
         self.continue_batch(id, now);
     }
 
-    /// Clears the spool's refusal, unless the spool has also refused another batch in delivery. The
-    /// next store shows whether the spool accepts batches again.
+    /// Clears the spool's refusal, unless another batch that the spool has refused is still in
+    /// delivery. Without such a batch, only the next write can show whether the spool still
+    /// refuses.
     fn clear_spool_refusal(&mut self, id: BatchId) {
         let refused =
             |state: &BatchState| state.fresh().is_some_and(|fresh| fresh.refused_at.is_some());
@@ -51,16 +53,16 @@ impl Delivery {
         }
     }
 
-    /// Records that this attempt was answered. The server's silence now counts from the oldest
-    /// attempt still in flight.
+    /// Records that the attempt of this batch was answered. The wait for an answer now counts from
+    /// the start of the oldest attempt that is still in flight.
     fn attempt_answered(&mut self, id: BatchId) {
         let others = self.batches.iter().filter(|(other, _)| **other != id);
         let oldest = others.filter_map(|(_, state)| state.stage.attempt_since()).min();
-        self.server.set_waiting_since(oldest);
+        self.server.record_answer(oldest);
     }
 
     /// Inserts the next piece, or ends the batch if no piece is left. Parks the batch if the tables
-    /// are gone or no slot is free.
+    /// are no longer confirmed or no slot is free.
     fn continue_batch(&mut self, id: BatchId, now: Instant) {
         match self.batches.get(&id) {
             Some(state) if state.progress.pieces.is_empty() => self.finished(id, now),
@@ -80,17 +82,18 @@ impl Delivery {
         }
     }
 
-    /// Ends a batch whose pieces are all in ClickHouse or in quarantine.
+    /// Ends a batch that has no pieces left: each row is in ClickHouse or in quarantine, or was
+    /// left out or dropped.
     fn finished(&mut self, id: BatchId, now: Instant) {
         self.report_durable(id);
         let Some(state) = self.batches.get_mut(&id) else { return };
         self.totals.inserted +=
-            state.positions - state.progress.quarantined - state.progress.erased;
+            state.positions - state.progress.positions_too_large - state.progress.erased;
         self.totals.erased += state.progress.erased;
         if self.settings.has_spool {
-            self.totals.quarantined += state.progress.quarantined;
+            self.totals.quarantined += state.progress.positions_too_large;
         } else {
-            self.totals.dropped += state.progress.quarantined;
+            self.totals.dropped += state.progress.positions_too_large;
             self.totals.rejects_dropped += state.progress.rejects_too_large;
         }
         self.totals.batches_inserted += 1;
@@ -116,8 +119,8 @@ impl Delivery {
         state.progress.attempts.failed(kind);
         let failures = state.progress.attempts.failures;
         let rows = state.progress.pieces.front().map_or(0, |piece| piece.rows.len());
-        // Files are attempted in turn, so an outage causes one failure per file. Count the failures
-        // of all files together.
+        // During an outage, the files are attempted in turn, and each fails only once per turn. So
+        // count the failures of all files together.
         let consecutive_failures =
             if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
         self.server.failed(kind, &why, consecutive_failures, now);
@@ -179,8 +182,9 @@ impl Delivery {
     fn quarantine_row(&mut self, id: BatchId, row: Piece, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let file = match state.stage.spooled() {
-            // A batch has one disk operation at a time, and this batch is being written to the
-            // spool. The next attempt handles the row.
+            // This batch is being written to the spool, and a batch has only one disk operation at
+            // a time. If the next attempt is refused as too large again, the row goes to quarantine
+            // then.
             Spooled::Writing { since } => {
                 state.stage = Stage::Storing { since, attempt_at: now + DISK_PATIENCE };
                 return;
@@ -204,13 +208,13 @@ impl Delivery {
     fn skip_row(&mut self, id: BatchId, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let is_position = state.finish_piece();
-        state.progress.quarantined += u64::from(is_position);
+        state.progress.positions_too_large += u64::from(is_position);
         state.progress.rejects_too_large += u64::from(!is_position);
         self.continue_batch(id, now);
     }
 
-    /// Defers a file whose columns this version does not know. Such a file cannot be split, and
-    /// rows of erased drivers cannot be left out.
+    /// Defers a file whose columns this version does not know. Its insert must be split, or checked
+    /// for erased drivers, and unknown columns allow neither.
     pub(super) fn unknown_columns(&mut self, id: BatchId, now: Instant) {
         self.attempt_answered(id);
         let Some(state) = self.batches.get(&id) else { return };
@@ -224,7 +228,8 @@ impl Delivery {
         self.forget(id);
     }
 
-    /// Lowers the size limit of new batches, so that later batches are not refused as well.
+    /// Lowers the size limit of new batches to half of this batch's size, so that later batches are
+    /// not refused as well.
     fn lower_batch_bytes_max(&mut self, id: BatchId, rows: usize, why: String) {
         let Some(fresh) = self.batches.get(&id).and_then(BatchState::fresh) else { return };
         let batch_bytes_max = fresh.bytes / 2;
@@ -235,7 +240,8 @@ impl Delivery {
     }
 
     /// Drops the batch from memory, and queues its file for replay. `failure`: the kind and the
-    /// cause of a failed attempt.
+    /// cause, if an attempt failed. The failure of a fresh batch does not count against its file,
+    /// which was never replayed.
     fn release_to_replay(
         &mut self,
         id: BatchId,
@@ -327,7 +333,7 @@ impl Delivery {
         }
     }
 
-    /// Handles the content of a file that was read for replay.
+    /// Handles the result of reading a file for its replay.
     pub(super) fn loaded(&mut self, id: BatchId, loaded: Loaded, now: Instant) {
         let Some(state) = self.batches.get_mut(&id) else { return };
         let Stage::Loading { file, .. } = state.stage else {
@@ -335,6 +341,7 @@ impl Delivery {
         };
         match loaded {
             Loaded::Rows(rows) => {
+                // A file that was attempted before continues with the pieces that are left.
                 if state.progress.pieces.is_empty() {
                     state.progress.pieces = pieces(rows);
                 }

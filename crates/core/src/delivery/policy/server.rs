@@ -37,12 +37,14 @@ pub(super) struct Server {
     timeout_min: Duration,
     /// Number of inserts that committed.
     successes: u64,
-    /// Since when inserts have waited for an answer. `None` before the first attempt, once an
-    /// answer leaves no attempt in flight, and once no batch and no file to replay is left.
+    /// Start of the wait for an answer to an insert; `None` while no insert waits. An attempt
+    /// starts the wait, unless the wait has started already.
     ///
-    /// These are answers: a commit, a refusal as too large, a piece that is left out, and unknown
-    /// columns. After an answer, the wait counts from the start of the oldest attempt still in
-    /// flight. After any other failure the wait goes on, even if no attempt is in flight.
+    /// These outcomes count as answers: a commit, a refusal as too large, a piece that is left out,
+    /// and unknown columns. After an answer, the wait counts from the start of the oldest attempt
+    /// still in flight, or ends if there is none. Any other failure does not end the wait, even if
+    /// no attempt is in flight any more. The wait also ends once no batch and no file to replay is
+    /// left.
     waiting_since: Option<Instant>,
     no_answer_log: Throttle,
     /// Why the last attempt failed, and the highest number of consecutive failures, of one batch or
@@ -73,12 +75,14 @@ impl Server {
         }
     }
 
+    /// Returns whether the watcher has confirmed that the tables exist, with the right columns.
     pub(super) fn has_tables(&self) -> bool {
         self.schema == Schema::Ready
     }
 
     /// Returns whether an operator must fix a table, a grant or a login before an insert can
-    /// succeed. `false` while ClickHouse does not answer: then the cause is unknown.
+    /// succeed. A permanent failure of the last attempt does not count while ClickHouse is silent:
+    /// why inserts would fail is then unknown.
     pub(super) fn needs_operator(&self) -> bool {
         self.is_refusing && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
     }
@@ -94,7 +98,8 @@ impl Server {
         self.successes
     }
 
-    /// Records the start of an attempt.
+    /// Records the start of an attempt. While inserts fail, and not permanently, the next attempt
+    /// of a fresh batch is due [`FRESH_ATTEMPT_EVERY`] later.
     pub(super) fn attempted(&mut self, now: Instant) {
         self.waiting_since.get_or_insert(now);
         if let Some(at) = self.fresh_attempt_at.as_mut().filter(|_| !self.is_refusing) {
@@ -109,7 +114,7 @@ impl Server {
 
     /// Records that an attempt was answered. `oldest`: start of the oldest attempt still in flight;
     /// `None` if no attempt is.
-    pub(super) fn set_waiting_since(&mut self, oldest: Option<Instant>) {
+    pub(super) fn record_answer(&mut self, oldest: Option<Instant>) {
         self.waiting_since = oldest;
     }
 
@@ -143,8 +148,9 @@ impl Server {
         }
     }
 
-    /// Clears the failure. The caller has checked that no batch and no file to replay is left, so
-    /// the failing rows were erased, put in quarantine or, without a spool, dropped.
+    /// Clears the last failure and the wait. The caller has checked that no batch and no file to
+    /// replay is left. So no rows can fail again: the failing rows were left out, put in quarantine
+    /// or, without a spool, dropped.
     pub(super) fn clear_failures(&mut self) {
         self.last_failure = None;
         self.waiting_since = None;
@@ -153,7 +159,8 @@ impl Server {
     /// Processes the result of the watcher's queries.
     pub(super) fn update(&mut self, status: ServerStatus, now: Instant) {
         let ServerStatus { schema, answers, refusals, .. } = status;
-        // A check from before the last refusal is stale: the tables may have changed since.
+        // Ignore a check of the tables that began before the last permanent failure: the tables may
+        // have changed since.
         if refusals == self.refusals {
             self.schema = schema;
         }
@@ -166,8 +173,8 @@ impl Server {
         self.silent.is_some()
     }
 
-    /// Returns which queries the watcher should send, and how soon. An insert in flight is no
-    /// reason for queries before it is slow: under traffic, some insert is always in flight.
+    /// Returns which queries the watcher should send, and how soon. An insert in flight causes
+    /// queries only once it is slow: under traffic, some insert is always in flight.
     pub(super) fn watcher_request(&self, now: Instant) -> WatcherRequest {
         let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
         let insert_is_slow =
@@ -176,7 +183,7 @@ impl Server {
         WatcherRequest { in_doubt, insert_is_slow, refusals: self.refusals, clock_jumps: 0 }
     }
 
-    /// Returns how long an insert has had no answer, if it is time to log this.
+    /// Returns how long the inserts have had no answer, if this is to be logged now.
     pub(super) fn no_answer_to_log(&mut self, now: Instant) -> Option<Duration> {
         let waited = now.saturating_duration_since(self.waiting_since?);
         let is_due =
@@ -268,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_insert_requests_the_clock_query_and_failed_insert_all_queries() {
+    fn failed_insert_requests_all_queries_slow_insert_only_the_clock() {
         let (mut server, began) = server();
         let requested = |server: &Server, millis| {
             let request = server.watcher_request(began + Duration::from_millis(millis));

@@ -7,7 +7,8 @@ use crate::delivery::File;
 use crate::delivery::events::{Outcome, Piece, StoreReason};
 use crate::delivery::retry::Attempts;
 
-/// Time after which a disk operation counts as hung. Inserts wait no longer than this for the disk.
+/// Time after which a disk operation counts as hung. A batch that is being written to the spool
+/// waits this long, and may then be inserted before the disk answers.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state of a batch; ARCHITECTURE.md draws the transitions.
@@ -91,16 +92,17 @@ pub(super) struct Fresh {
     pub(super) is_reported: bool,
 }
 
-/// The progress of inserting a batch. It is kept with the batch's file, so a replay continues with
-/// the next piece.
+/// The progress of inserting a batch. The replay queue keeps it for each file that this process has
+/// attempted, so the next replay continues with the next piece.
 #[derive(Debug, Clone)]
 pub(super) struct Progress {
     pub(super) attempts: Attempts,
     /// Pieces that are not in ClickHouse yet; the front is next. Empty for a file that was never
     /// read.
     pub(super) pieces: VecDeque<Piece>,
-    /// Positions that are too large to insert.
-    pub(super) quarantined: u64,
+    /// Positions that are too large to insert. They are in quarantine, or dropped if there is no
+    /// spool.
+    pub(super) positions_too_large: u64,
     /// Rejects that are too large to insert.
     pub(super) rejects_too_large: u64,
     /// Positions that were left out because their driver is erased.
@@ -109,11 +111,11 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(attempts: Attempts, pieces: VecDeque<Piece>) -> Self {
-        Self { attempts, pieces, quarantined: 0, rejects_too_large: 0, erased: 0 }
+        Self { attempts, pieces, positions_too_large: 0, rejects_too_large: 0, erased: 0 }
     }
 }
 
-/// Returns one piece per insert.
+/// Returns one piece per insert: all rows of the insert. `rows`: number of rows of each insert.
 pub(super) fn pieces(rows: impl IntoIterator<Item = usize>) -> VecDeque<Piece> {
     rows.into_iter().enumerate().map(|(insert, rows)| Piece { insert, rows: 0..rows }).collect()
 }
@@ -135,7 +137,8 @@ impl BatchState {
     /// Removes the front piece, which was inserted or skipped. Returns whether the piece held
     /// positions.
     pub(super) fn finish_piece(&mut self) -> bool {
-        // The first insert of a batch has its positions, unless the batch has none.
+        // A batch's first insert has its positions; if the batch has none, the first insert has its
+        // rejects.
         let piece = self.progress.pieces.pop_front();
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
     }
@@ -180,10 +183,10 @@ impl Stage {
     }
 
     /// Returns whether the spool has the batch. Call it only when an attempt, a load or the
-    /// quarantine of a row has just ended.
+    /// quarantine of a row has just ended, and before the stage changes.
     ///
     /// # Panics
-    /// In this stage no such operation can be in flight.
+    /// None of these operations can be in flight in this stage: a bug in the caller.
     pub(super) fn spooled(self) -> Spooled {
         match self {
             Self::Inserting { .. } | Self::QuarantiningRow { file: None, .. } => Spooled::No,
@@ -198,13 +201,13 @@ impl Stage {
         }
     }
 
-    /// Returns whether the batch is in memory only.
-    pub(super) fn is_unstored(self) -> bool {
+    /// Returns whether the batch is only in memory, and no disk operation for it is in flight.
+    pub(super) fn is_in_memory_only(self) -> bool {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })
     }
 
-    /// Returns whether an attempt should start: it is due, and the batch is not being written to
-    /// the spool, or the write hangs.
+    /// Returns whether an attempt should start: it is due, and no write to the spool is in
+    /// progress, or that write hangs.
     pub(super) fn is_attempt_due(self, now: Instant) -> bool {
         match self {
             Self::Waiting { at } => at <= now,

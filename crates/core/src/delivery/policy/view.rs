@@ -49,13 +49,14 @@ impl Delivery {
         self.batches.values().any(|state| state.fresh().is_none())
     }
 
-    /// Returns whether a fresh batch is in flight, so that acknowledgements may follow.
+    /// Returns whether a fresh batch holds an insert slot. The broker may then be waiting for the
+    /// acknowledgements of that batch.
     #[must_use]
-    pub fn is_busy(&self) -> bool {
+    pub fn holds_insert_slot(&self) -> bool {
         self.fresh().any(BatchState::holds_insert_slot)
     }
 
-    /// Returns the lines of `/readyz` that explain why batches do not become durable.
+    /// Returns the lines of `/readyz` that explain why batches may not become durable.
     #[must_use]
     pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
         let mut reasons = self.server.unready_reasons(now);
@@ -90,7 +91,7 @@ impl Delivery {
         Some(now.saturating_duration_since(since)).filter(|waited| *waited >= DISK_PATIENCE)
     }
 
-    /// Logs that an insert has no answer, and that the disk hangs: each once per occurrence.
+    /// Logs that an insert has no answer, and that the disk hangs: each once until it ends.
     pub(super) fn log(&mut self, now: Instant) {
         if let Some(waited) = self.server.no_answer_to_log(now) {
             self.notices.push_back(DeliveryNotice::NoAnswer { waited });
