@@ -1,9 +1,9 @@
 //! Counts messages that the broker reports as dropped. EMQX publishes its counters about once a
 //! minute to subscribers of [`FILTER`].
 //!
-//! The broker's counters start at 0 when the broker restarts. This module turns the counters into
-//! counts that never decrease, across restarts and summed over all nodes of a cluster. Drops before
-//! the first report of a node are not counted.
+//! Each node has its own counters, which start at 0 when the node restarts. This module adds up
+//! their increases over all nodes and restarts, so its counts never decrease. Drops before the
+//! first report of a node are not counted.
 //!
 //! A report is recognised by its topic. Reports are not decoded, and they do not count as received
 //! messages.
@@ -19,8 +19,8 @@ const BROKER_TOPICS_PREFIX: &[u8] = b"$SYS/";
 /// Maximum number of nodes whose drops are counted. Reports of further nodes are ignored.
 const NODES_MAX: usize = 64;
 
-/// Why a broker dropped messages: the label of milepost's metric, and EMQX's name of the counter
-/// below `metrics/`.
+/// Why a broker dropped messages. For each reason: the label of milepost's metric, and the name of
+/// EMQX's counter below `metrics/`.
 pub const REASONS: [(&str, &str); 6] = [
     // A session's queue was full, and the oldest message was dropped.
     ("queue_full", "delivery/dropped/queue_full"),
@@ -52,7 +52,8 @@ impl BrokerDrops {
         self.dropped
     }
 
-    /// Counts a report. Returns `false` if the message is not on one of the broker's own topics.
+    /// Counts the message if it is a report. Returns whether the topic is one of the broker's own
+    /// (`$SYS/…`); such a message is not for the intake.
     pub(super) fn handle_message(&mut self, topic: &[u8], payload: &[u8]) -> bool {
         let Some(topic) = topic.strip_prefix(BROKER_TOPICS_PREFIX) else { return false };
         if let Some((node, reason, count)) = counter(topic, payload) {
@@ -68,7 +69,7 @@ impl BrokerDrops {
         let counters = self.nodes.entry(node.to_vec()).or_default();
         let added = match counters[reason].replace(count) {
             None => 0,
-            // A lower value than the last one: the broker restarted and counts from 0.
+            // A value below the last one shows that the node restarted and counts from 0 again.
             Some(last) => count.checked_sub(last).unwrap_or(count),
         };
         self.dropped[reason] = self.dropped[reason].saturating_add(added);

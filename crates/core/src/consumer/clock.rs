@@ -3,13 +3,14 @@
 //! `src/app/schema.rs` compares the wall clock with ClickHouse's clock every 30 s. Between two
 //! comparisons, the monotonic clock detects jumps.
 //!
-//! Before the first comparison, while ClickHouse is down, the fleet's messages are the reference:
-//! if the clock is right, most messages are fresh. The clock is in doubt once fixes of at least one
-//! message would be rejected for their age, until fresh messages outnumber such messages.
+//! Before the first comparison, for example while ClickHouse is down, the fleet's messages are the
+//! reference: if the clock is right, most messages are fresh. A message counts as refused if at
+//! least one of its fixes would be rejected for its age. The clock is in doubt if there is at least
+//! one refused message, and there are at least as many refused messages as fresh ones.
 //!
-//! While the clock is in doubt, a message is deferred if one of its fixes would be rejected, or has
-//! no time and would be dated by this clock. All later messages of the same session are deferred
-//! too. Other messages are accepted.
+//! While the clock is in doubt, a QoS 1 message is deferred if it counts as refused, or if one of
+//! its fixes has no time and would get the time of this clock. All later messages of the same
+//! session are deferred too. Other messages are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,8 +31,8 @@ pub(super) struct Clock {
     was_compared: bool,
     /// Fresh messages before the first comparison.
     fresh: u64,
-    /// Messages, before the first comparison, with at least one fix that would be rejected for its
-    /// age by this host's clock.
+    /// Messages before the first comparison with at least one fix that would be rejected for its
+    /// age, measured with this host's clock.
     refused: u64,
     /// Sessions with a message that is deferred until the clock is trusted.
     deferring_sessions: BTreeSet<SessionIndex>,
@@ -57,7 +58,7 @@ impl Clock {
         !must_wait || session.is_none()
     }
 
-    /// Returns whether the session has messages that wait until the clock is trusted.
+    /// Returns whether the session has deferred messages because the clock is in doubt.
     pub(super) fn defers_messages_of(&self, session: SessionIndex) -> bool {
         self.is_in_doubt() && self.deferring_sessions.contains(&session)
     }
@@ -66,8 +67,8 @@ impl Clock {
         !self.was_compared && self.refused > 0 && self.refused >= self.fresh
     }
 
-    /// Returns the line of `/readyz`. `None` if the clock is not at fault, and no session has a
-    /// message deferred because the clock is in doubt.
+    /// Returns the line of `/readyz`. `None` if the clock can be trusted. `None` also while the
+    /// clock is in doubt, but no message has been deferred for that reason.
     pub(super) fn unready_reason(&self) -> Option<&str> {
         let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would \
                         reject most fixes: messages with such fixes, and all later ones, stay with \
@@ -85,8 +86,8 @@ impl Clock {
         self.jumps
     }
 
-    /// Detects a jump: if the wall clock and the monotonic clock advanced differently since the
-    /// last call, by more than `jump_max`, the wall clock jumped.
+    /// Detects a jump of the wall clock: since the last call, the wall clock and the monotonic
+    /// clock have advanced by different times, and the difference is more than `jump_max`.
     pub(super) fn detect_jump(&mut self, now: Now) {
         let Some(last) = self.last.replace(now) else { return };
         let passed = now.instant.saturating_duration_since(last.instant);
@@ -103,9 +104,9 @@ impl Clock {
         }
     }
 
-    /// Processes a comparison with ClickHouse's clock. Ignores a result from before the last jump.
-    /// `fault`: why the clock cannot be trusted; `None` if the clocks agree. `jumps`: number of
-    /// jumps when the clocks were compared.
+    /// Processes a comparison with ClickHouse's clock. Ignores a comparison that was made before
+    /// the last jump. `fault`: why the clock cannot be trusted; `None` if the clocks agree.
+    /// `jumps`: number of jumps when the clocks were compared.
     pub(super) fn record_comparison(&mut self, fault: Option<String>, jumps: u64) {
         if jumps == self.jumps {
             (self.fault, self.was_compared) = (fault, true);

@@ -1,7 +1,8 @@
-//! The number of consuming sessions of a process: fixed by the configuration, or as many as it
-//! takes for their windows to add up to the wanted window. One more session is added for each node
-//! of the broker that has no session, unless a fixed number is below the number of nodes. Sessions
-//! with higher indices are visits to [former sessions](super::former_sessions).
+//! The number of consuming sessions of a process: a fixed number from the configuration, or as many
+//! as it takes for their windows to add up to the wanted window. If a node of the broker has no
+//! session, one more is added for that node, unless a fixed number is lower than the number of
+//! nodes. The sessions after the consuming ones are visits to [former
+//! sessions](super::former_sessions).
 
 use std::time::Instant;
 
@@ -20,8 +21,8 @@ pub enum Connections {
 }
 
 impl Connections {
-    /// Returns how many sessions [`Connections::Auto`] opens if `needed` sessions are needed: at
-    /// least [`AUTO_MIN`] and at most [`CONNECTIONS_MAX`].
+    /// Returns how many sessions [`Connections::Auto`] opens if the windows of `needed` sessions
+    /// are enough: at least [`AUTO_MIN`], and at most [`CONNECTIONS_MAX`].
     pub fn auto(needed: usize) -> usize {
         needed.clamp(AUTO_MIN, CONNECTIONS_MAX)
     }
@@ -36,9 +37,8 @@ const NAMED_MAX: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrowthStep {
     Nothing,
-    /// Add a consuming session, with the index after the last consuming session. If the
-    /// session at that index is a visit that has ended, that session starts to consume, and no new
-    /// one is created.
+    /// Add a consuming session, with the index after the last consuming session. If that index has
+    /// a visit, the visit has ended, and its session starts to consume: no new session is created.
     Grow,
     /// Visit the former session whose index follows those of all sessions.
     Visit,
@@ -72,8 +72,8 @@ impl Growth {
         self.consuming
     }
 
-    /// Returns the sum of the windows of all consuming sessions. For a session that is not live,
-    /// the average window of the live sessions is assumed.
+    /// Returns the sum of the windows of all consuming sessions. A session that is not live counts
+    /// with the average window of the live sessions.
     pub(super) fn window(&self, sessions: &[Session]) -> usize {
         let live = sessions[..self.consuming].iter().filter(|session| is_live(session));
         let (sum, count) =
@@ -81,7 +81,8 @@ impl Growth {
         sum / count.max(1) * self.consuming
     }
 
-    /// Returns whether no further session will be added to fill the window.
+    /// Returns whether no further session will be added to fill the window. `false` until all
+    /// initial sessions are live.
     pub(super) fn is_complete(&self, sessions: &[Session], window_wanted: usize) -> bool {
         self.consuming > 0
             && self.initial_are_live(sessions)
@@ -92,10 +93,11 @@ impl Growth {
     /// [`GrowthStep::Grow`], [`consuming`](Self::consuming) already includes the new session.
     ///
     /// `nodes`: number of the broker's nodes. `has_unserved_node`: a node of the broker has no
-    /// session. A session that is added for that node connects to no other node, however long the
-    /// node is unreachable. If the session had the index of a former session, the former session's
-    /// messages would also wait until that node is reachable. So the session is added only after
-    /// the search for former sessions.
+    /// session.
+    ///
+    /// A session for an unserved node is added only after the search for former sessions. It
+    /// connects to no other node, however long its node is unreachable. If it had the index of a
+    /// former session, the former session's messages would have to wait for that node, too.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -103,12 +105,12 @@ impl Growth {
         has_unserved_node: bool,
         nodes: usize,
     ) -> GrowthStep {
-        // Until every initial session is live, neither the windows nor the nodes without a session
-        // are known.
+        // Until every initial session is live, the windows are not known, nor which nodes have no
+        // session.
         if !self.initial_are_live(sessions) {
             return GrowthStep::Nothing;
         }
-        let needs_visit = self.former_sessions.needs_visit(sessions, self.consuming, nodes);
+        let needs_visit = self.former_sessions.advance_search(sessions, self.consuming, nodes);
         let grows_for_node = has_unserved_node
             && self.former_sessions.is_search_complete()
             && self.consuming < CONNECTIONS_MAX;
@@ -134,9 +136,10 @@ impl Growth {
             && self.window(sessions) < window_wanted
     }
 
-    /// Returns a line of `/readyz` for each of the first [`NAMED_MAX`] consuming sessions that have
-    /// an unready reason, and a line with the number of further such sessions. A session that was
-    /// added after the start of the process is skipped until it has been subscribed once.
+    /// Returns the lines of `/readyz` about consuming sessions: one line for each of the first
+    /// [`NAMED_MAX`] sessions that are not ready, and a line with the number of further such
+    /// sessions. A session that was added after the start of the process is skipped until it has
+    /// been live once.
     pub(super) fn unready_reasons(&self, sessions: &[Session], now: Instant) -> Vec<String> {
         let mut reasons = Vec::new();
         let mut unnamed = 0_usize;

@@ -2,9 +2,9 @@
 //! queues messages for a former session until the session expires.
 //!
 //! Guarantee: each former session is unsubscribed before it is emptied. Many former sessions are
-//! visited at the same time. No former session is ended before all have been found. Sessions are
+//! visited at the same time. No former session is ended before all have been found. They are then
 //! ended from the highest index down, so a process that dies meanwhile leaves no gap in the
-//! indices. A gap of several indices would end the next process's search.
+//! indices. After a gap of several indices, the next process would end its search too early.
 
 use crate::session::Session;
 use crate::session::events::ConnectionState;
@@ -12,15 +12,16 @@ use crate::session::events::ConnectionState;
 /// Maximum number of sessions of a process. A broker whose windows are so small that more sessions
 /// are needed is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
-/// The search ends after this many consecutive indices without a session. If the broker is a
-/// cluster, one index more is searched for each node after the first: if a node was down, the
-/// previous process could not create its session, which leaves a gap. If many sessions were found,
-/// the search goes on for longer, see [`VISITS_PER_FOUND`].
+/// The search ends after this many consecutive indices without a session. In a cluster, one more
+/// index is added for each node after the first: a node that was down could not create the session
+/// of the previous process, which leaves a gap in the indices. If many sessions were found, the
+/// search covers more indices, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
-/// Number of further indices that are visited at the same time for each former session found. A
-/// broker without former sessions gets only [`ABSENT_MAX`] visits, and one more for each node after
-/// the first; `milepost drain` visits every index. Many former sessions are found fast: each
-/// CONNACK that finds a session starts several visits, which do not wait for each other.
+/// If visit number n finds a former session, the search covers at least n times this many further
+/// indices, all visited at the same time. So many former sessions are found fast: each CONNACK that
+/// finds a session starts several visits, which do not wait for each other. A broker without former
+/// sessions gets only [`ABSENT_MAX`] visits, and one more for each node after the first. `milepost
+/// drain` visits every index.
 const VISITS_PER_FOUND: usize = 3;
 
 /// Counts of former sessions since the process began.
@@ -30,8 +31,8 @@ pub struct FormerSessionTotals {
     pub found: u64,
     /// Visits that did not reach their session, or could not empty it.
     pub unfinished: u64,
-    /// Sessions that no longer existed, although a session with a higher index did. Their messages
-    /// are lost.
+    /// Sessions that no longer existed, although a session with a higher index still existed. Their
+    /// messages are lost.
     pub expired: u64,
     /// Sessions that another client seems to have used while they were visited.
     pub contested: u64,
@@ -62,10 +63,10 @@ impl FormerSessions {
         self.counted.expired
     }
 
-    /// Returns whether to visit the next index, and records when the search is complete. `nodes`:
-    /// number of the broker's nodes. The first `consuming` sessions consume; all later sessions are
-    /// visits.
-    pub(super) fn needs_visit(
+    /// Advances the search: returns whether to visit the next index now, and notes when the search
+    /// is complete. `nodes`: number of the broker's nodes. The first `consuming` sessions consume;
+    /// all later sessions are visits.
+    pub(super) fn advance_search(
         &mut self,
         sessions: &[Session],
         consuming: usize,
@@ -95,8 +96,8 @@ impl FormerSessions {
         false
     }
 
-    /// Returns whether a visit may end its session: the search is complete, and all sessions with a
-    /// higher index have ended.
+    /// Returns whether the visit with this index may end its session: the search is complete, and
+    /// all sessions with a higher index have ended.
     pub(super) fn may_end(&self, sessions: &[Session], index: usize) -> bool {
         self.search_complete && sessions[index + 1..].iter().all(has_ended)
     }

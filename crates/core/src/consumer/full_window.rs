@@ -1,17 +1,19 @@
-//! Reports a window that stays full as a line of `/readyz`. While a window is full, the broker must
-//! not send messages, so the messages wait in the broker's queue.
+//! Reports a window that stays full as a line of `/readyz`. While a session's window is full, the
+//! broker must not send more messages to the session, so they wait in the broker's queue.
 
 use std::time::{Duration, Instant};
 
 use super::Consumer;
 
-/// Time after which a full window is reported. Messages have then waited in the broker for about as
-/// long.
+/// Time after which a full window is reported. By then, messages have waited in the broker for
+/// about as long.
 const REPORTED_AFTER: Duration = Duration::from_secs(10);
 
 impl Consumer {
-    /// Returns for how long the window of a consuming session has been mostly full: the longest
-    /// such time of all of them. Mostly means at least half of each interval of a second or more.
+    /// Returns how long the window of a consuming session has been mostly full: the longest such
+    /// time of all consuming sessions.
+    /// [`Session::window_full_for`](crate::session::Session::window_full_for) defines "mostly
+    /// full".
     pub(super) fn longest_full_window(&self, now: Instant) -> Duration {
         let consuming = &self.sessions[..self.growth.consuming()];
         consuming.iter().map(|session| session.window_full_for(now)).max().unwrap_or_default()

@@ -1,18 +1,19 @@
 //! Raises the age at which a batch closes in a large group.
 //!
-//! Each insert creates parts in ClickHouse, even if the insert has few rows. Each member inserts at
-//! least once per `batch.age_max` while it receives messages. So the age grows with the number of
-//! members: the whole group makes about [`INSERTS_PER_AGE`] inserts per `batch.age_max`.
+//! Each insert creates parts in ClickHouse, even if the insert has few rows. With an age of
+//! `batch.age_max`, each member that receives messages would insert at least once per
+//! `batch.age_max`. So the age grows with the number of members: if no batch closes for another
+//! reason, the whole group makes about [`INSERTS_PER_AGE`] inserts per `batch.age_max`.
 //!
 //! Guarantee: the age is at least `batch.age_max`, and at most the larger of `batch.age_max` and
 //! `batch.members_age_max`. Every other reason to close a batch still applies. While half of a
-//! window or half of the buffer is used, the age is `batch.age_max`, so a broker with a full window
-//! never waits for a raised age.
+//! window or half of the buffer is used, the consumer ignores the raised age and uses
+//! `batch.age_max`, so a broker with a full window never waits for a raised age.
 
 use std::time::Duration;
 
-/// Inserts of the whole group per `batch.age_max`. With up to this many members, the age is
-/// `batch.age_max`.
+/// Inserts of the whole group per `batch.age_max`, if batches close by age. In a group of at most
+/// this many members, the age is not raised.
 const INSERTS_PER_AGE: u32 = 2;
 
 #[derive(Debug)]

@@ -6,11 +6,11 @@
 //! PUBACK  ◀─ session: order ◀─ intake: messages complete ◀─ delivery: batches durable ◀─ reports
 //! ```
 //!
-//! Guarantee: a message is acknowledged only after all its rows are durable. Every position is in
-//! exactly one of the places that [`ConsumerTotals`] counts. Memory is bounded. When
-//! acknowledgements stall, [`Consumer::unready_reasons`] explains why. The guarantees of
-//! [`session`](crate::session), [`intake`](crate::intake) and [`delivery`](crate::delivery) apply
-//! as well.
+//! Guarantee: a message is acknowledged only after all its rows are durable. Every position is
+//! counted in exactly one term of the sum that [`ConsumerTotals::adds_up`] checks. Memory is
+//! bounded. When acknowledgements stall, [`Consumer::unready_reasons`] explains why. The guarantees
+//! of [`session`](crate::session), [`intake`](crate::intake) and [`delivery`](crate::delivery)
+//! apply as well.
 //!
 //! The shell of this state machine is `src/app/event_loop.rs`, which owns the connections.
 //! `src/executor.rs` executes the commands.
@@ -52,8 +52,8 @@ use crate::session::events::{self, Admission, ConnectionState, Leave, SessionEve
 use milepost_decode::Ignored;
 use milepost_decode::Message;
 
-/// Age at which an open batch may close early: for the spool, or while the process is leaving. Each
-/// spool file costs two fsyncs and an insert, so even then a batch waits this long for more rows.
+/// Age at which the open batch may close early: for the spool, or while the process is leaving. A
+/// batch does not close at once even then, because each spool file costs two fsyncs and an insert.
 const EARLY_AGE: Duration = Duration::from_millis(100);
 /// Time without any acknowledgement, while messages are unacknowledged, after which `/readyz`
 /// reports a stall.
@@ -66,8 +66,8 @@ pub struct ConsumerConfig {
     pub nodes: Vec<Node>,
     pub connections: Connections,
     pub session: events::SessionConfig,
-    /// In-flight messages that keep every insert slot busy: (insert slots + 1) × rows of a full
-    /// batch.
+    /// Number of messages in flight that keeps every insert slot busy while the open batch fills:
+    /// (insert slots + 1) × rows of a full batch.
     pub window_wanted: usize,
     pub qos: Qos,
     /// Upper bound for the bytes of closed batches that delivery has not accepted yet.
@@ -91,17 +91,19 @@ pub struct Consumer {
     nodes: Nodes,
     clock: Clock,
     broker_drops: BrokerDrops,
-    /// Age at which a batch closes, which is raised in a large group.
+    /// The age at which a batch closes; it is raised in a large group.
     group_age: GroupAge,
     leaving: Option<Leave>,
-    /// At QoS 0: since when the messages of one more read from a socket cannot be taken, because
-    /// the buffer lacks room or the clock is not trusted. `None` while they can be taken, and while
-    /// the process leaves.
-    full_since: Option<Instant>,
+    /// At QoS 0: the time since which the messages of one more read from a socket cannot be taken,
+    /// because the buffer lacks room or the clock is not trusted. `None` while they can be taken,
+    /// while the process leaves, and at QoS 1.
+    no_room_since: Option<Instant>,
     log: LogThrottles,
-    /// Longest time for which the window of a consuming session has been full most of the time.
+    /// How long the window of a consuming session has been mostly full: the longest such time of
+    /// all consuming sessions.
     window_full_for: Duration,
-    /// Number of acknowledgements sent so far.
+    /// Number of acknowledgements that all sessions had sent at the last
+    /// [`handle_timeout`](Self::handle_timeout).
     acks: u64,
     /// Since when messages have waited without a new acknowledgement; `None` if no message waits.
     stalled_since: Option<Instant>,
@@ -124,7 +126,7 @@ impl Consumer {
             broker_drops: BrokerDrops::default(),
             group_age,
             leaving: None,
-            full_since: None,
+            no_room_since: None,
             log: LogThrottles::default(),
             window_full_for: Duration::ZERO,
             acks: 0,
@@ -178,8 +180,9 @@ impl Consumer {
         self.notices.extend(new_age.map(|age| ConsumerNotice::GroupAge { members, age }));
     }
 
-    /// Records that the shell connects this session. Returns the session's node, and a timeout for
-    /// that node if another node is available. `None`: the usual connect timeout applies.
+    /// Records that the shell starts to connect this session. Returns the session's node, and the
+    /// timeout of the TCP connection if another node is available; `None` if the usual connect
+    /// timeout applies.
     pub fn dial(&mut self, index: SessionIndex, now: Instant) -> (Node, Option<Duration>) {
         self.nodes.dial(index, now)
     }
@@ -243,13 +246,14 @@ impl Consumer {
         self.intake.set_erased(erased);
     }
 
-    /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish)
-    /// with the same `now`, because the age of each fix is measured with that clock.
+    /// Checks the wall clock for jumps. Call it before [`handle_publish`](Self::handle_publish),
+    /// with the same `now`: the intake measures the age of each fix with that clock.
     pub fn read_clock(&mut self, now: Now) {
         self.clock.detect_jump(now);
     }
 
-    /// Starts the shutdown. `leave`: what happens to the sessions.
+    /// Starts the shutdown. `leave`: whether the sessions stay subscribed for the next process, or
+    /// are unsubscribed and emptied.
     pub fn leave(&mut self, leave: Leave, now: Instant) {
         self.leaving.get_or_insert(leave);
         self.delivery.leave(now);
@@ -268,7 +272,7 @@ impl Consumer {
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_under_pressure = self.is_under_pressure();
         self.delivery.set_under_pressure(is_under_pressure);
-        // With zero, `batch.age_max` applies.
+        // An age of zero means `batch.age_max`: the intake never uses a lower age.
         let age = if is_under_pressure { Duration::ZERO } else { self.group_age.age() };
         self.intake.set_batch_age_max(age);
         self.move_batches(now);
@@ -285,7 +289,8 @@ impl Consumer {
             let has_room = self.has_room_for_deferred(index);
             self.sessions[index].handle_timeout(has_room, may_end, now);
         }
-        self.full_since = self.lacks_room_for_a_read().then(|| self.full_since.unwrap_or(now));
+        self.no_room_since =
+            self.lacks_room_for_a_read().then(|| self.no_room_since.unwrap_or(now));
         self.watch_progress(now);
         self.window_full_for = self.longest_full_window(now);
         self.collect_notices(now);
@@ -311,7 +316,7 @@ impl Consumer {
         let sessions = self.sessions.iter().filter_map(Session::poll_timeout);
         let batch = match self.delivery.demand(now) {
             Demand::ToInsert(_) if self.leaving.is_none() => self.intake.deadline(),
-            Demand::ToInsert(_) | Demand::ToStore => self.closes_early_at(),
+            Demand::ToInsert(_) | Demand::ToStore => self.early_age_at(),
             Demand::Nothing => None,
         };
         let reading_resumes = self.held_back_until().filter(|until| now < *until);
@@ -324,9 +329,9 @@ impl Consumer {
             .min()
     }
 
-    /// Returns whether every session has ended, and all of their batches are durable. Before a
-    /// shutdown, the search for former sessions must be complete as well: until then, further
-    /// visits may follow.
+    /// Returns whether every session has ended, and all received rows are durable. While no
+    /// shutdown has started, the search for former sessions must be complete as well, because
+    /// further visits may follow.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         (self.leaving.is_some() || self.growth.former_sessions.is_search_complete())
@@ -346,8 +351,8 @@ impl Consumer {
         self.delivery.is_replaying()
     }
 
-    /// Returns the smallest in-flight window of a consuming session, in messages; `usize::MAX` if
-    /// no session consumes.
+    /// Returns the smallest in-flight window of all consuming sessions, in messages; `usize::MAX`
+    /// if no session consumes.
     #[must_use]
     pub fn smallest_window(&self) -> usize {
         let consuming = &self.sessions[..self.growth.consuming()];
@@ -422,12 +427,16 @@ impl Consumer {
     }
 
     /// Decides when the open batch closes for an insert: usually when it is due. The batch closes
-    /// earlier if the process leaves, or if the broker probably sends nothing more until the
-    /// batch's messages are acknowledged.
+    /// earlier if the process leaves, if a session [waits for it](Self::waits_for_open_batch), or
+    /// as a probe: after a silence, the broker may be waiting for acknowledgements. Records the
+    /// probe in each session whose probe is due.
     fn when_to_close_for_insert(&mut self, now: Instant) -> CloseWhen {
         let mut sessions = self.sessions.iter().enumerate();
-        let leaves = self.is_flushing() || self.leaving.is_some() && self.closes_early(now);
-        if leaves || sessions.any(|(index, session)| self.waits_for_open_batch(index, session)) {
+        let closes_to_leave =
+            self.is_flushing() || self.leaving.is_some() && self.is_early_age_reached(now);
+        if closes_to_leave
+            || sessions.any(|(index, session)| self.waits_for_open_batch(index, session))
+        {
             return CloseWhen::NotEmpty;
         }
         if self.probe_at().is_none_or(|at| at > now) {
@@ -439,35 +448,36 @@ impl Consumer {
     }
 
     /// Returns whether a session receives nothing more until the open batch is durable. This is so
-    /// if the open batch has rows from the session, and its window is full or the session is
-    /// paused.
+    /// if the session's window is full or the session is paused, and the open batch completes
+    /// messages of the session.
     fn waits_for_open_batch(&self, index: SessionIndex, session: &Session) -> bool {
         let is_full = session.unacked() >= session.window();
-        (session.is_paused() || is_full) && self.intake.is_open_for(index)
+        (session.is_paused() || is_full) && self.intake.open_batch_completes(index)
     }
 
-    /// Decides when the open batch closes for the spool.
+    /// Decides when the open batch closes for the spool: when it is due, or [early](EARLY_AGE).
     fn when_to_close_for_spool(&self, now: Instant) -> CloseWhen {
-        let is_early = self.closes_early(now) || self.is_flushing();
-        if is_early { CloseWhen::NotEmpty } else { CloseWhen::Due }
+        let closes_early = self.is_early_age_reached(now) || self.is_flushing();
+        if closes_early { CloseWhen::NotEmpty } else { CloseWhen::Due }
     }
 
     /// Returns when the open batch reaches [`EARLY_AGE`]; `None` while it is empty.
-    fn closes_early_at(&self) -> Option<Instant> {
+    fn early_age_at(&self) -> Option<Instant> {
         self.intake.open().opened_at.map(|opened_at| opened_at + EARLY_AGE)
     }
 
-    fn closes_early(&self, now: Instant) -> bool {
-        self.closes_early_at().is_some_and(|at| at <= now)
+    fn is_early_age_reached(&self, now: Instant) -> bool {
+        self.early_age_at().is_some_and(|at| at <= now)
     }
 
-    /// Returns whether the process leaves and no session takes further messages.
+    /// Returns whether the process is leaving, and no session takes further messages.
     fn is_flushing(&self) -> bool {
         self.leaving.is_some() && self.sessions.iter().all(Session::is_flushing)
     }
 
-    /// Returns when to probe whether a session's window is full. `None` while a batch is in flight:
-    /// the broker may be waiting for the acknowledgements of that batch.
+    /// Returns when to close the open batch early, to find out whether a session's window is full.
+    /// `None` while a fresh batch holds an insert slot: its acknowledgements may be what the broker
+    /// is waiting for.
     fn probe_at(&self) -> Option<Instant> {
         if self.intake.open().is_empty() || self.delivery.holds_insert_slot() {
             return None;
@@ -475,7 +485,8 @@ impl Consumer {
         self.sessions.iter().filter_map(Session::probe_at).min()
     }
 
-    /// Passes durable batches to the intake, and the completions that follow to the sessions.
+    /// Reports durable batches to the intake, and passes the completions that the intake returns to
+    /// the sessions.
     fn complete(&mut self, now: Instant) {
         while let Some(durable) = self.delivery.poll_durable() {
             self.intake.mark_durable(durable.batch);
@@ -489,7 +500,7 @@ impl Consumer {
         }
     }
 
-    /// Records since when messages have waited without any acknowledgement.
+    /// Updates the time since which messages have waited without any new acknowledgement.
     fn watch_progress(&mut self, now: Instant) {
         let acks = self.sessions.iter().map(Session::acks).sum();
         let since = if acks > self.acks { None } else { self.stalled_since };
@@ -523,8 +534,8 @@ impl Consumer {
         }
     }
 
-    /// Adds sessions while the windows are too small or a node has no session. Adds visits to
-    /// former sessions.
+    /// Adds consuming sessions while the windows are too small or a node has no session, and visits
+    /// to former sessions while the search for them lasts.
     fn grow(&mut self, now: Instant) {
         let wanted = self.settings.window_wanted;
         let unserved_node = loop {
@@ -538,8 +549,8 @@ impl Consumer {
                 GrowthStep::Grow => {
                     let sessions = self.growth.consuming();
                     let added = sessions - 1;
-                    // A session that may still hold messages of a previous process must not wait
-                    // for a node that is unreachable.
+                    // Assign the node only to a session that cannot hold messages of a previous
+                    // process: such messages must not wait for an unreachable node.
                     let was_abandoned =
                         self.sessions.get(added).is_some_and(Session::was_abandoned);
                     let node = node.filter(|_| {

@@ -1,9 +1,9 @@
 //! The nodes of the broker, and the node of each session.
 //!
-//! Guarantee: sessions are spread evenly at the start. A session that loses its node tries the same
-//! node first, because resuming on another node is a takeover, in which a broker can lose messages.
-//! After [`PATIENCE`] the session moves to another node, and stays there. A node without a session
-//! gets a new session, which waits for this node without a time limit.
+//! Guarantee: sessions are spread evenly at the start. A session that loses its node first tries
+//! the same node again: to resume on another node is a takeover, in which a broker can lose
+//! messages. After [`PATIENCE`] the session moves to another node, and stays there. A node that no
+//! session uses gets a new session, which waits for this node without a time limit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,12 +18,14 @@ use crate::session::events::ConnectionState;
 /// connection, the move takes less than a second.
 pub const PATIENCE: Duration = Duration::from_millis(750);
 
-/// Longest time for a node's answer to CONNECT, TCP and TLS included, while another node is
-/// available. After this time the shell tests the node with a second client, which has no session.
+/// Longest wait for a node's answer to CONNECT while another node is available. The wait includes
+/// TCP and TLS. After this time, the shell tests the node with a second client, which starts
+/// without a session.
 ///
-/// If the node answers the second client, the node is busy resuming a large session. The first
-/// client then waits for the whole `connect_timeout`. If the node does not answer the second client
-/// within the same time, the node counts as hung, and the session moves to another node.
+/// If the node answers the second client, the node is probably busy resuming the first client's
+/// session, which may be large: the first client goes on waiting, for `connect_timeout` in all. If
+/// the node does not answer the second client within [`NODE_ANSWER_TIMEOUT`] either, the node
+/// counts as hung, and the session moves to another node.
 pub const NODE_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -38,11 +40,13 @@ struct NodeState {
 struct Placement {
     node: Node,
     /// Time for which the session tries its node before it moves to another one; zero for a visit
-    /// to a former session. `None`: the session waits until it has reached this node once.
+    /// to a former session. `None`: the session was added for this node, and waits until it has
+    /// reached the node once.
     patience: Option<Duration>,
     /// Time from which the patience counts; `None` while the session is live, or after a move.
     lost_at: Option<Instant>,
-    /// Time at which the shell began to connect, while the connection has not ended.
+    /// Time at which the shell began to connect; `None` once the connection, or the attempt, has
+    /// ended.
     dialed_at: Option<Instant>,
     /// The last attempt to reach the node failed.
     has_failed: bool,
@@ -109,13 +113,14 @@ impl Nodes {
         (placement.node, placement.patience, placement.lost_at) = (node, None, None);
     }
 
-    /// Returns whether the session was created for a node that it has not reached yet.
+    /// Returns whether the session was added for a node that it has not reached yet.
     pub(super) fn is_waiting(&self, session: usize) -> bool {
         self.placements[session].patience.is_none()
     }
 
-    /// Records that the shell connects this session. Returns the node and, if another node is
-    /// available, the timeout of the TCP connection; after that [`NODE_ANSWER_TIMEOUT`] applies.
+    /// Records that the shell starts to connect this session. Returns the node and, if another node
+    /// is available, the timeout of the TCP connection. The timeout for the node's answer is
+    /// [`NODE_ANSWER_TIMEOUT`].
     pub(super) fn dial(&mut self, session: usize, now: Instant) -> (Node, Option<Duration>) {
         self.placements[session].dialed_at = Some(now);
         let placement = &self.placements[session];
@@ -169,26 +174,27 @@ impl Nodes {
         let mut moved = None;
         let placement = &mut self.placements[session];
         let state = self.states.iter_mut().find(|state| state.node == placement.node);
-        // `Some` if the connection has ended since the last call: whether it had been live.
-        let ended_live = if let ConnectionState::BackingOff { was_live, .. } = connection {
+        // `Some(was_live)` if the connection, or the attempt to connect, has ended since the last
+        // call.
+        let was_live_at_end = if let ConnectionState::BackingOff { was_live, .. } = connection {
             Some(was_live)
         } else {
             None
         };
-        let ended_live = ended_live.filter(|_| placement.dialed_at.is_some());
-        if connection.live_since().is_some() || ended_live == Some(true) {
+        let was_live_at_end = was_live_at_end.filter(|_| placement.dialed_at.is_some());
+        if connection.live_since().is_some() || was_live_at_end == Some(true) {
             (placement.lost_at, placement.moves) = (None, 0);
             let to = &placement.node;
             let from = placement.moved_from.take().filter(|from| from != to);
             moved = from.map(|from| ConsumerNotice::Moved { session, from, to: Arc::clone(to) });
             placement.patience = placement.patience.or(Some(PATIENCE));
             state.into_iter().for_each(|state| state.failed_at = None);
-        } else if ended_live == Some(false) {
+        } else if was_live_at_end == Some(false) {
             state.into_iter().for_each(|state| state.failed_at = Some(now));
         }
-        if let Some(was_live) = ended_live {
-            // Patience counts from the start of a failed attempt, so a hung node is not tried
-            // twice.
+        if let Some(was_live) = was_live_at_end {
+            // The patience counts from the start of a failed attempt, not from its end. So one
+            // attempt at a hung node can use up the patience, and the node is not tried twice.
             let dialed_at = placement.dialed_at.take().filter(|_| !was_live);
             placement.lost_at.get_or_insert(dialed_at.unwrap_or(now));
             placement.has_failed = !was_live;
@@ -196,7 +202,8 @@ impl Nodes {
         moved
     }
 
-    /// Returns when the session moves to another node; `None` if it stays on its own node.
+    /// Returns when the session moves to another node; `None` if it stays. `next_try`: the time of
+    /// the session's next regular attempt to connect.
     fn moves_at(&self, session: usize, next_try: Instant) -> Option<Instant> {
         let placement = &self.placements[session];
         let other = self.best_other(placement)?;
@@ -206,15 +213,16 @@ impl Nodes {
             (true, false) => return None, // no attempt has failed since the connection ended
         };
         let at = placement.lost_at? + patience;
-        // After a failed attempt on every node, no single node is the cause: wait for the next
-        // regular try, as with one node.
+        // If attempts on all nodes have failed, no single node is the cause: wait for the next
+        // regular attempt, as with one node.
         let ends_round = placement.moves + 1 >= self.states.len();
         Some(if other.failed_at.is_some() || ends_round { at.max(next_try) } else { at })
     }
 
-    /// Returns a node that has none of the first `consuming` sessions. `None` if every node has
-    /// such a session, if the broker has only one node, or if there are fewer sessions than nodes
-    /// and `may_grow` is `false`.
+    /// Returns a node that none of the consuming sessions uses. `consuming`: their number; they
+    /// have the lowest indices. `None` if every node is used, or if the broker has only one node.
+    /// `None` also if there are fewer sessions than nodes and their number is fixed (`may_grow` is
+    /// `false`).
     pub(super) fn node_without_session(&self, consuming: usize, may_grow: bool) -> Option<Node> {
         let has_none = |state: &&NodeState| {
             self.placements[..consuming].iter().all(|placement| placement.node != state.node)
@@ -246,8 +254,8 @@ impl Nodes {
         others.min_by_key(|state| self.rank(state))
     }
 
-    /// Returns the best node for a new session. If `moving` is the index of a session, returns the
-    /// best node to which that session can move.
+    /// Returns the best node for a new session or, if `moving` is the index of a session, for the
+    /// move of that session.
     fn best(&self, moving: Option<usize>) -> Node {
         let from = moving.map(|session| &self.placements[session]);
         let state = match from.and_then(|placement| self.best_other(placement)) {
@@ -261,9 +269,9 @@ impl Nodes {
         Arc::clone(&state.node)
     }
 
-    /// Returns the rank of a node; the lowest rank is best. Nodes without a failure are best, then
-    /// the node whose failure is longest ago. Of two equal nodes, the one with fewer sessions is
-    /// better.
+    /// Returns the rank of a node; the lowest rank is best. Nodes without a failure come first,
+    /// then the nodes whose last failure is longest ago. Among equal nodes, the node with the
+    /// fewest sessions comes first.
     fn rank(&self, state: &NodeState) -> (Option<Instant>, usize) {
         (
             state.failed_at,

@@ -18,8 +18,8 @@ pub type Node = Arc<str>;
 pub enum ConsumerNotice {
     Session(SessionIndex, session::events::SessionNotice),
     Delivery(delivery::events::DeliveryNotice),
-    /// The windows add up to fewer messages than `wanted`, so some insert slots stay idle or insert
-    /// batches that are not full.
+    /// The windows add up to fewer messages than `wanted`. So some insert slots stay idle, or
+    /// insert batches that are not full.
     WindowSmall {
         /// Messages in flight that the broker allows, over all sessions.
         window: usize,
@@ -36,7 +36,8 @@ pub enum ConsumerNotice {
     },
     /// Encrypted OwnTracks messages arrive, for which milepost has no key.
     Encrypted,
-    /// At least one former session had expired before a visit could empty it.
+    /// At least one former session had expired, or was dropped by the broker, before a visit could
+    /// empty it.
     FormerSessionsExpired {
         sessions: u64,
     },
@@ -67,11 +68,11 @@ pub enum ConsumerNotice {
     },
 }
 
-/// Minimum interval between log lines about messages that match no source, and between log lines
-/// about dropped messages.
+/// Minimum interval between two log lines about messages that match no source, or about dropped QoS
+/// 0 messages.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// The throttles of log lines that would repeat.
+/// Limits the log lines that would repeat, and remembers what was logged.
 #[derive(Debug)]
 pub(super) struct LogThrottles {
     pub(super) shedding: Throttle,
@@ -101,8 +102,8 @@ impl Default for LogThrottles {
     }
 }
 
-/// Typical time, not a limit, from a message's arrival to its acknowledgement: the batch fills, and
-/// the insert runs.
+/// Typical time from a message's arrival to its acknowledgement, in which the batch fills and is
+/// inserted. It only serves to estimate message rates; it is not a limit.
 pub const TYPICAL_ACK_TIME: Duration = Duration::from_millis(200);
 
 impl ConsumerNotice {

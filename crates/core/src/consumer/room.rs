@@ -1,13 +1,13 @@
-//! Decides whether a message can be taken: the buffer has room, and the clock does not forbid it.
-//! Also decides whether a session can take its deferred messages, which requires half of the
-//! session's share of the buffer to be free.
+//! Decides whether a message can be taken: the buffer must have room, and the clock must be
+//! trusted. Deferred messages of a session are taken only once more room is free: half of the
+//! session's share of the buffer.
 //!
-//! At QoS 0 nothing is acknowledged, so a broker sends as fast as milepost reads, and pausing reads
-//! is the only back-pressure.
+//! At QoS 0 there are no acknowledgements to withhold: the broker sends as fast as milepost reads.
+//! So the only back-pressure is to pause reading.
 //!
 //! Guarantee: while there is no room, reading pauses for at most [`HELD_BACK_MAX`]. After that,
-//! messages are read and dropped until there is room again, because a broker that cannot write
-//! closes the connection.
+//! messages are read and dropped until there is room again, because a broker closes a connection to
+//! which it cannot write.
 
 use std::time::{Duration, Instant};
 
@@ -33,10 +33,10 @@ impl Consumer {
         self.lacks_room_for_a_read() && self.held_back_until().is_none_or(|until| now < until)
     }
 
-    /// Returns the time at which reading resumes even if messages still cannot be taken. `None`
-    /// while there is no reason to pause reading.
+    /// Returns the time at which reading resumes at the latest, even if messages still cannot be
+    /// taken. `None` while there is no reason to pause reading.
     pub(super) fn held_back_until(&self) -> Option<Instant> {
-        self.full_since.map(|since| since + HELD_BACK_MAX)
+        self.no_room_since.map(|since| since + HELD_BACK_MAX)
     }
 
     /// Checks whether this message can be taken now. An error is the reason to defer it.
@@ -64,8 +64,8 @@ impl Consumer {
     }
 
     /// Returns whether, at QoS 0, the messages of one more read cannot be taken: they might not fit
-    /// into the buffer, or the clock is not trusted. `false` while the process leaves. The open
-    /// batch counts as used space, although it is not in the backlog yet.
+    /// into the buffer, or the clock is not trusted. The open batch counts as used space here,
+    /// because it may move into the buffer. Always `false` at QoS 1, and while the process leaves.
     pub(super) fn lacks_room_for_a_read(&self) -> bool {
         let has_room = self.intake.room_bytes() >= self.intake.open().bytes + READ_ROOM_BYTES;
         self.settings.qos == Qos::AtMostOnce
@@ -83,8 +83,8 @@ impl Consumer {
     }
 
     /// Returns whether half of the buffer, or half of a session's window, is used, or a paused
-    /// session has unacknowledged messages. While a window is full, the broker queues a limited
-    /// number of messages, and drops all others.
+    /// session has unacknowledged messages. The process is then under pressure: once a window is
+    /// full, the broker queues a limited number of messages, and drops all others.
     pub(super) fn is_under_pressure(&self) -> bool {
         let is_session_under_pressure = |session: &Session| {
             let unacked = session.unacked();

@@ -18,11 +18,12 @@ pub struct ConsumerTotals {
     /// Messages that the broker reports as dropped.
     pub broker_dropped: Dropped,
     pub former_sessions: FormerSessionTotals,
-    /// Longest time for which the window of a consuming session has been full most of the time.
+    /// How long the window of a consuming session has been mostly full: the longest such time of
+    /// all consuming sessions.
     pub window_full_for: Duration,
     /// Age at which the open batch closes.
     pub batch_age_max: Duration,
-    /// At least one session is leaving, and its UNSUBACK is outstanding.
+    /// At least one session is leaving, and its UNSUBACK has not arrived yet.
     pub still_subscribed: bool,
 }
 
@@ -32,7 +33,7 @@ impl ConsumerTotals {
         self.intake.rejected.iter().sum()
     }
 
-    /// Returns the number of valid messages without a fix.
+    /// Returns the number of valid messages, or parts of a message, without a fix.
     pub fn ignored(&self) -> u64 {
         self.intake.ignored.iter().sum()
     }

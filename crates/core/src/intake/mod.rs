@@ -338,9 +338,9 @@ impl Intake {
         self.demand > 0 && (!self.backlog.is_empty() || self.batcher.is_due(now))
     }
 
-    /// Returns whether the open batch has rows of this session.
+    /// Returns whether messages of this session are complete only once the open batch is durable.
     #[must_use]
-    pub fn is_open_for(&self, session: SessionIndex) -> bool {
+    pub fn open_batch_completes(&self, session: SessionIndex) -> bool {
         self.arrived_below.get(session).is_some_and(|below| *below > 0)
     }
 

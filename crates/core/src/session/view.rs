@@ -24,7 +24,8 @@ impl Session {
         if self.acks.unacked() > 0 { self.window.probe_at() } else { None }
     }
 
-    /// Returns for how long the window has been full most of the time.
+    /// Returns how long the window has been mostly full: full for at least half of each interval of
+    /// a second or more.
     pub fn window_full_for(&self, now: Instant) -> Duration {
         self.saturation.full_for(now)
     }
