@@ -1,8 +1,9 @@
 //! Collects rows into the open batch.
 //!
-//! Guarantee: rows leave in arrival order, each once. Above the flood limit, a reject raises the
-//! count of an earlier row with the same reason, if the open batch has such a row. The open batch
-//! is due by rows or by age, and never holds more than `bytes_max`.
+//! Guarantee: rows leave in arrival order, each once. One exception limits floods: if too many
+//! rejects, or too many bytes of rejects, arrive in a second, a further reject only raises the
+//! count of an earlier row with the same reason, if the open batch has one. The open batch is due
+//! by rows or by age, and never exceeds `bytes_max`.
 //!
 //! The caller passes `now`. The consumer decides whether a due batch may close, because that
 //! depends on the free insert slots.
@@ -17,12 +18,13 @@ use milepost_decode::reject::{DETAIL_CHARS_MAX, PAYLOAD_BYTES_MAX, Reject, TOPIC
 /// Upper bound of the bytes that a position without attributes takes in memory: the row itself, and
 /// the encoded row during the insert.
 pub const POSITION_BYTES_MAX: usize = size_of::<Position>() + 128;
-/// Upper bound of the bytes that a reject takes without its strings and its payload. The strings
-/// and the payload count twice: in the row, and in the encoded row.
+/// Upper bound of the bytes that a reject takes, not counting its strings and its payload, whose
+/// sizes vary. They are added to this constant, and count twice: in the row, and in the encoded
+/// row.
 const REJECT_FIXED_BYTES: usize = size_of::<Reject>() + 64;
-/// Smallest allowed `bytes_max`: every single row fits into a batch of this size. An invalid byte
-/// of a topic is stored as a character of 3 bytes. A character of a detail has at most 4 bytes, and
-/// a driver's id has at most 64 bytes.
+/// Smallest allowed `bytes_max`: every single row fits into a batch of this size. The assertion
+/// below checks this for the largest reject. An invalid byte of a topic is stored as a character of
+/// 3 bytes. A character of a detail has at most 4 bytes, and a driver's id has at most 64 bytes.
 pub const BYTES_MAX_MIN: usize = 256 * 1024;
 const _: () = assert!(
     REJECT_FIXED_BYTES + 2 * (PAYLOAD_BYTES_MAX + 3 * TOPIC_BYTES_MAX + 4 * DETAIL_CHARS_MAX + 64)
@@ -40,7 +42,7 @@ pub const REJECT_BYTES_PER_SECOND_MAX: usize = 1024 * 1024;
 pub struct Limits {
     /// Number of rows at which a batch is due.
     pub rows_max: usize,
-    /// Age of a batch's first row at which the batch is due, unless [`Batcher::set_age_max`] has
+    /// Age at which a batch is due, counted from its first row, unless [`Batcher::set_age_max`] has
     /// set a greater age.
     pub age_max: Duration,
     /// Maximum size of a batch, as [`Batch::bytes`] counts it; at least [`BYTES_MAX_MIN`].
@@ -62,8 +64,9 @@ pub struct Batch {
     pub opened_at: Option<Instant>,
     /// At least one of the batch's messages is QoS 1, so the broker waits for a PUBACK.
     pub at_least_once: bool,
-    /// The list of erased drivers that the first row was checked against. A later list may name a
-    /// driver of these rows, so each insert checks the rows again.
+    /// The list of erased drivers when the batch got its first row: the oldest list that its rows
+    /// were checked against. A later list may name a driver of these rows, so each insert checks
+    /// the rows again.
     pub erased: Arc<Erased>,
 }
 
@@ -139,9 +142,9 @@ impl Batcher {
         self.grow(bytes, now);
     }
 
-    /// Moves all positions of a message into the batch at once: a fast path for most messages.
-    /// Leaves them in `positions` if they would exceed `bytes_max` or `rows_max`, or if the batch
-    /// is due by age.
+    /// Moves all positions of a message into the batch at once, which is the fast path for most
+    /// messages. Moves none if they would exceed `bytes_max` or `rows_max`, or if the batch is due
+    /// by age.
     #[expect(
         clippy::extend_with_drain,
         reason = "most messages have one position, and append would call memcpy, which is slower"
@@ -163,9 +166,9 @@ impl Batcher {
         }
     }
 
-    /// Adds a reject that [fits](Self::fits_reject). Above the flood limit, the reject raises the
-    /// count of the batch's latest row with the same reason. Below the limit, or if the batch has
-    /// no such row, the reject becomes a row.
+    /// Adds a reject that [fits](Self::fits_reject). The reject becomes a row. Above the flood
+    /// limit, it instead raises the count of the batch's latest row with the same reason, if there
+    /// is one.
     pub fn push_reject(&mut self, reject: Reject, at_least_once: bool, now: Instant) {
         self.open.at_least_once |= at_least_once;
         let bytes = bytes_of_reject(&reject);

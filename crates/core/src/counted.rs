@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-/// Returns a count with its noun, which gets an "s", or "es" after "ch", unless the count is 1.
+/// Returns a count with its noun. Unless the count is 1, the noun gets an "s", or "es" if it ends
+/// with "ch".
 #[must_use]
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     let plural = if noun.ends_with("ch") { "es" } else { "s" };

@@ -1,4 +1,4 @@
-//! Encodes a closed batch into the bytes of its INSERT statements.
+//! Encodes a closed batch into INSERT statements with their rows.
 //!
 //! Guarantee: positions are in the sort order of their table, rejects in order of arrival. The same
 //! batch always gives the same bytes, so a retry sends exactly the bytes of the first attempt.
@@ -21,9 +21,10 @@ pub static TABLES: [&Table; 2] = [&position::TABLE, &reject::TABLE];
 /// Tables that only commands insert into.
 static COMMAND_TABLES: [&Table; 2] = [&EVENTS, &FENCES];
 
-/// Expected size of an encoded position. A buffer of this size per row seldom has to grow.
+/// Expected size of an encoded position, in bytes. A buffer of this size per row seldom has to
+/// grow.
 const POSITION_BYTES: usize = 96;
-/// Expected size of an encoded reject.
+/// Expected size of an encoded reject, in bytes.
 const REJECT_BYTES: usize = 512;
 /// Milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
@@ -68,12 +69,12 @@ fn day(ts: Timestamp) -> i64 {
     ts.unix_ms().div_euclid(DAY_MS)
 }
 
-/// Sorts the rows by [`sort_key`]. For speed it sorts one integer per row instead. From its highest
-/// bit down, the integer consists of:
+/// Sorts the rows by [`sort_key`]. For speed, it sorts one integer per row, which stands for the
+/// row. From the highest bit down, the integer consists of:
 ///
 /// - 64 bits: eight bytes of the driver id, after the prefix that all ids share;
-/// - 32 bits: milliseconds since the earliest row. They are 0 in all rows if an id has more than
-///   eight bytes after the prefix, or if a time needs more than 32 bits;
+/// - 32 bits: milliseconds since the earliest row. They are 0 in all rows if the longest id has
+///   more than eight bytes after the prefix, or if the rows span more time than fits into 32 bits;
 /// - 32 bits: index of the row.
 ///
 /// Rows whose integers differ only in the index are compared by their sort keys.
@@ -142,8 +143,9 @@ fn insert<'r, T: 'r>(
 }
 
 impl Insert {
-    /// Returns a range of the rows as a separate insert. `None` if the range is not the whole
-    /// insert, and the columns are not those of a known table, as in a file of another version.
+    /// Returns a range of the rows as a separate insert. `None` if the insert cannot be split,
+    /// because its columns are not those of a known table, as in a file of another version. The
+    /// whole range never needs a split.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {
@@ -159,8 +161,9 @@ impl Insert {
         })
     }
 
-    /// Returns the insert without the rows whose driver id is erased, and the number of those rows.
-    /// `None` if the driver id cannot be located, as in a file of a newer version.
+    /// Returns the insert without the rows of erased drivers, and the number of rows left out.
+    /// `None` if the rows cannot be read, because the table or a column is unknown, as in a file of
+    /// a newer version.
     #[must_use]
     pub fn without(&self, is_erased: impl Fn(&[u8]) -> bool) -> Option<(Self, usize)> {
         let kinds = self.columns()?;
@@ -192,8 +195,8 @@ impl Insert {
         ))
     }
 
-    /// Returns the columns that the statement names; `None` if one of them, or the table, is
-    /// unknown. A file of an older version names fewer columns.
+    /// Returns the columns that the statement names; `None` if the table or a column is unknown. A
+    /// statement of an older version names fewer columns.
     fn columns(&self) -> Option<Vec<(&'static str, Kind)>> {
         let (target, columns) = self.statement.strip_prefix("INSERT INTO ")?.split_once(" (")?;
         let (names, _) = columns.split_once(") FORMAT RowBinary")?;
@@ -236,7 +239,8 @@ mod tests {
         let limits = Limits { fix_age_max: Duration::from_secs(200 * 86_400), ..Limits::default() };
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
-        // Fixes of one day, of several days, and of a longer time than 32 bits of milliseconds.
+        // The cases: fixes of one day, of several days, and of a time that exceeds 32 bits of
+        // milliseconds.
         for (prefix, suffix_chars_max, interval_s) in [
             ("", 3, 1),
             ("d", 3, 86_400),

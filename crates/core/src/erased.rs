@@ -14,8 +14,8 @@ use milepost_decode::position::DriverId;
 /// Maximum number of erased drivers. A member that cannot load the whole list inserts nothing.
 pub const ERASED_MAX: usize = 50_000;
 
-/// The version of a list of erased drivers. The list with the later change is newer. If both
-/// changed at the same time, the list with more drivers ever listed is newer.
+/// The version of a list of erased drivers. Of two lists, the one with the later change is newer.
+/// If both have the same time of change, the one with more drivers ever listed is newer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ErasedVersion {
     /// Unix time of the last change, in milliseconds.
@@ -81,7 +81,7 @@ impl Erased {
         self.ids.contains(driver_id)
     }
 
-    /// Returns the ids that are not in the other list, in any order.
+    /// Returns the ids of this list that are not in the other list, in any order.
     pub fn not_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
         self.ids.difference(&other.ids).filter_map(|id| str::from_utf8(id).ok())
     }
@@ -98,6 +98,7 @@ impl Erased {
 #[derive(Debug)]
 pub struct NewestErased {
     list: Arc<Erased>,
+    /// Throttles the log line about an older list.
     older_log: Throttle,
 }
 
@@ -112,8 +113,8 @@ impl NewestErased {
         Arc::clone(&self.list)
     }
 
-    /// Keeps the newer of this list and `answer`. Returns whether to log that `answer` is older,
-    /// for example from a lagging replica.
+    /// Replaces the list by `answer`, unless `answer` is older. Returns whether to log that
+    /// `answer` is older, for example because a lagging replica sent it.
     pub fn update(&mut self, answer: Arc<Erased>, now: Instant) -> bool {
         let is_older = answer.version < self.list.version;
         if !is_older {

@@ -1,4 +1,4 @@
-//! Inserts without the rows of erased drivers.
+//! Screened inserts: inserts without the rows of erased drivers.
 //!
 //! Guarantee: no insert starts with a list of erased drivers that is older than [`LIST_AGE_MAX`]. A
 //! sink accepts [`Screened`] inserts only, and only [`ErasedSnapshot::screen`] makes them. The sink
@@ -43,9 +43,9 @@ impl ErasedSnapshot {
         Self { erased, read_at: Some(read_at) }
     }
 
-    /// Returns this snapshot with `equal` in place of its list. Both lists name the same drivers.
-    /// An unchanged list must keep its `Arc`, because `Member::erased` counts the holders of each
-    /// `Arc`.
+    /// Returns this snapshot with `equal` in place of its list. The caller has checked that both
+    /// lists name the same drivers. A list that has not changed must keep its `Arc`, because
+    /// `Member::erased` counts the holders of each `Arc`.
     #[must_use]
     pub fn with_equal_list(&self, equal: Arc<Erased>) -> Self {
         Self { erased: equal, read_at: self.read_at }
@@ -81,8 +81,8 @@ impl ErasedSnapshot {
     }
 }
 
-/// The time at which a list of erased drivers was read: the list against which the rows of an
-/// insert were checked.
+/// The time at which a list of erased drivers was read. The rows of an insert were checked against
+/// that list.
 #[derive(Debug, Clone, Copy)]
 pub struct ListAge {
     read_at: Instant,
@@ -90,8 +90,8 @@ pub struct ListAge {
 
 impl ListAge {
     /// Checks whether an insert may start `now`. A sink calls this just before it sends the first
-    /// byte of the rows. Between the check of the rows and this call, the process may have been
-    /// paused, or may have waited for a connection.
+    /// byte of the rows. The list may have become too old since the rows were checked: the process
+    /// may have been paused, or may have waited for a connection.
     ///
     /// # Errors
     /// The list is at least [`LIST_AGE_MAX`] old.
@@ -101,7 +101,7 @@ impl ListAge {
     }
 }
 
-/// An insert without rows of erased drivers. It holds the list that its rows were checked against,
+/// An insert without rows of erased drivers. It keeps the list that its rows were checked against,
 /// because `Member::erased` counts the holders of each list.
 #[derive(Debug)]
 pub struct Screened {
@@ -112,7 +112,7 @@ pub struct Screened {
 }
 
 impl Screened {
-    /// Returns the age of the list, which the sink checks again.
+    /// Returns the read time of the list, so that the sink can check its age again.
     #[must_use]
     pub fn list_age(&self) -> ListAge {
         self.list_age

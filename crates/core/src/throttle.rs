@@ -34,12 +34,14 @@ impl Throttle {
         is_due
     }
 
-    /// Resets the limit, because the condition ended: its next occurrence is logged at once.
+    /// Resets the limit. Call it when the condition has ended: its next occurrence is then logged
+    /// at once.
     pub fn reset(&mut self) {
         self.last = None;
     }
 
-    /// Returns whether to log `condition` now. Resets the limit while it is `false`.
+    /// Returns whether to log now that `condition` holds. Resets the limit if `condition` is
+    /// `false`.
     pub fn allow_while(&mut self, condition: bool, now: Instant) -> bool {
         if !condition {
             self.reset();
@@ -48,9 +50,9 @@ impl Throttle {
     }
 }
 
-/// Limits the log lines of a failure whose reason alternates: each reason has a limit of its own.
-/// Digits are ignored, so reasons that differ only in their numbers ("3 s", "4 s") count as the
-/// same reason.
+/// Limits the log lines of a failure that can have several reasons: each reason has a limit of its
+/// own. Digits are ignored, so "no answer for 3 s" and "no answer for 4 s" count as the same
+/// reason.
 #[derive(Debug)]
 pub struct ReasonThrottle {
     interval: Duration,

@@ -1,9 +1,9 @@
-//! Histogram of the age of a message's newest fix when the message arrived.
+//! Histogram of message ages: the age of a message's newest fix when the message arrived.
 
 use milepost_decode::Decoded;
 
 /// Inclusive upper bounds of the buckets, in milliseconds. Most fixes are young, so a linear search
-/// is fast.
+/// from the lowest bound is fast.
 pub(super) const BOUNDS_MS: [i64; 14] = [
     250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 900_000, 3_600_000,
     21_600_000, 86_400_000,
@@ -14,13 +14,14 @@ pub(super) const BOUNDS_MS: [i64; 14] = [
 pub struct Ages {
     /// Messages per bucket; the last bucket has no bound.
     buckets: [u64; BOUNDS_MS.len() + 1],
-    /// Sum of all ages in milliseconds. A negative age (the device's clock is ahead) counts as 0.
+    /// Sum of all ages, in milliseconds. If the device's clock is ahead, the age is negative, and
+    /// counts as 0.
     sum_ms: u64,
 }
 
 impl Ages {
-    /// Counts a message by the age of its newest fix. Skips messages with an undated fix: such a
-    /// fix gets the message's arrival time, so its age is unknown.
+    /// Counts a message by the age of its newest fix. Skips a message with an undated fix: such a
+    /// fix gets the message's arrival time, so its true age is unknown.
     pub(super) fn observe(&mut self, decoded: &Decoded) {
         let newest = decoded.positions.iter().max_by_key(|position| position.ts);
         let Some(newest) = newest.filter(|_| decoded.omissions.undated == 0) else { return };
@@ -30,7 +31,7 @@ impl Ages {
         self.sum_ms = self.sum_ms.saturating_add(u64::try_from(age_ms).unwrap_or(0));
     }
 
-    /// Returns each of [`BOUNDS_MS`] with the number of messages that were at most that old.
+    /// Returns each bound of [`BOUNDS_MS`] with the number of messages that were at most that old.
     pub fn cumulative(&self) -> impl Iterator<Item = (i64, u64)> {
         let sums = self.buckets.iter().scan(0, |sum, count| {
             *sum += count;

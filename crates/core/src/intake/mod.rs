@@ -7,11 +7,11 @@
 //!
 //! - Rows leave in the order of arrival. Every row that was taken leaves, even if its connection
 //!   ends first.
-//! - A message is complete only when the batch that holds its last row is durable, and every
-//!   earlier batch. A message without rows is complete together with the open batch, or with the
-//!   last closed batch if the open batch is empty.
-//! - Closed batches take at most `buffer_bytes_max`, plus one batch, plus one message. A message
-//!   takes at most 33 times its bytes.
+//! - A message is complete only when the batch with its last row is durable, and every earlier
+//!   batch is durable too. A message without rows is complete together with the open batch. If the
+//!   open batch is empty, it is complete together with the last closed batch, or at once.
+//! - The memory of closed batches that wait is at most `buffer_bytes_max`, plus one batch, plus one
+//!   message. A message takes at most 33 times the bytes of its payload.
 //!
 //! The intake reads no clock: callers pass `now`. It handles no packet ids, sockets or servers.
 
@@ -32,14 +32,15 @@ use milepost_decode::position::{Position, Timestamp};
 use milepost_decode::reject::{Reason, Reject};
 use milepost_decode::{Decoded, Decoder, Ignored, Omissions};
 
-/// Largest difference between a fix and this host's clock at which the fix counts as fresh, in
-/// milliseconds.
+/// Largest difference between the time of a fix and this host's clock at which the fix counts as
+/// fresh, in milliseconds.
 const FRESH_MS: u64 = 300_000;
 
 /// The ages of a message's fixes by this host's clock.
 #[derive(Debug, Clone, Copy)]
 pub struct AgeCheck {
-    /// At least one fix is within five minutes of this host's clock.
+    /// Every fix has a time, and at least one of these times is within five minutes of this host's
+    /// clock.
     pub has_fresh: bool,
     /// At least one fix would be rejected as too old or too new.
     pub has_refused: bool,
@@ -67,11 +68,11 @@ pub struct IntakeConfig {
     pub buffer_bytes_max: usize,
 }
 
-/// Declares every message of a session below an arrival number complete.
+/// Declares messages of a session complete: all messages with a lower arrival number than `below`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     pub session: SessionIndex,
-    /// The arrival number.
+    /// The lowest arrival number that is not declared complete.
     pub below: u64,
 }
 
@@ -80,8 +81,9 @@ pub struct Completion {
 pub enum CloseWhen {
     /// The batch is due, by rows or by age.
     Due,
-    /// The batch has at least one row. This applies while the broker sends nothing more before an
-    /// acknowledgement, while the process leaves, or when the batch is old enough for the spool.
+    /// The batch has at least one row. The consumer uses this condition if the broker may send
+    /// nothing more before an acknowledgement, if the process is leaving, or if the batch is old
+    /// enough for the spool.
     NotEmpty,
 }
 
@@ -141,13 +143,13 @@ pub struct Intake {
     /// Closed batches that delivery has not accepted yet.
     backlog: VecDeque<Batch>,
     backlog_bytes: usize,
-    /// Number of batches that delivery still accepts: a cached `Delivery::demand`, because that
-    /// method iterates over all batches, which costs too much for each message.
+    /// Number of batches that delivery still accepts: a cached result of `Delivery::demand`, which
+    /// iterates over all batches, and so is too slow to call for each message.
     /// `Consumer::move_batches` sets this number, and [`next_batch`](Self::next_batch) decrements
     /// it.
     demand: usize,
-    /// For each session, the arrival number below which all messages are in the open batch or in
-    /// earlier batches. 0 if no message has arrived since the last batch closed.
+    /// For each session, the arrival number below which the open batch completes all messages; 0 if
+    /// it completes none of the session.
     arrived_below: Vec<u64>,
     /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,
@@ -178,8 +180,8 @@ impl Intake {
         }
     }
 
-    /// Sets how many batches delivery accepts now. While this number exceeds the number of batches
-    /// in the backlog, a due batch closes before the next row.
+    /// Sets how many batches delivery accepts now. While the backlog has fewer batches than this
+    /// number, a due batch closes before the next row is added.
     pub fn set_demand(&mut self, batches: usize) {
         self.demand = batches;
     }
@@ -235,7 +237,7 @@ impl Intake {
         }
     }
 
-    /// Decodes a message without accepting it, and returns how old its fixes are by this host's
+    /// Decodes a message without taking it, and checks the ages of its fixes against this host's
     /// clock.
     pub fn check_ages(&mut self, message: Message<'_>, received_at: Timestamp) -> AgeCheck {
         self.decoded.clear();
@@ -279,11 +281,12 @@ impl Intake {
         }
     }
 
-    /// Records which batch completes the messages of this session below this arrival number.
+    /// Records which batch completes the messages of this session below this arrival number: the
+    /// open batch, if it has rows.
     fn record_arrival(&mut self, session: SessionIndex, below: u64) {
         if self.batcher.open().is_empty() {
-            // The message left no row in the open batch, so it is complete with the last closed
-            // batch, or at once if no batch is outstanding.
+            // Neither this message nor an earlier one has a row in the open batch. So the message
+            // is complete with the last closed batch, or at once if no closed batch is outstanding.
             let completion = Completion { session, below };
             match self.closed.back_mut() {
                 Some(last) => last.complete(completion),
@@ -302,8 +305,8 @@ impl Intake {
         self.backlog.len() < self.demand
     }
 
-    /// Closes the open batch and queues it. The batch completes every message whose arrival was
-    /// [recorded](Self::record_arrival).
+    /// Closes the open batch and queues it. The batch completes every message that
+    /// [`record_arrival`](Self::record_arrival) has recorded for it.
     fn close(&mut self) {
         let mut batch = self.batcher.close();
         batch.erased = std::mem::replace(&mut self.erased_at_open, Arc::clone(&self.erased));
@@ -317,8 +320,8 @@ impl Intake {
         self.backlog.push_back(batch);
     }
 
-    /// Returns the oldest batch of the backlog, or the open batch if it may close. `None` if there
-    /// is no such batch.
+    /// Returns the oldest batch of the backlog. If the backlog is empty, closes the open batch if
+    /// `when` allows it, and returns that batch. Otherwise returns `None`.
     pub fn next_batch(&mut self, when: CloseWhen, now: Instant) -> Option<Batch> {
         let may_close = match when {
             CloseWhen::Due => self.batcher.is_due(now),
@@ -447,10 +450,10 @@ mod tests {
         let (fix, invalid) = (r#"{"lat":1,"lng":2}"#, "broken");
         let began = Instant::now();
         for second in [fix, invalid] {
-            for (first, ages_later) in
+            for (first, age_in_limits) in
                 [(fix, 1), (invalid, 1), (fix, 2), (invalid, 2), (fix, 0), (invalid, 0)]
             {
-                let instant = began + ages_later * AGE_MAX;
+                let instant = began + age_in_limits * AGE_MAX;
                 for demand in 0..2 {
                     let mut intake = intake();
                     intake.set_demand(demand);
@@ -486,7 +489,8 @@ mod tests {
         assert_eq!(std::iter::from_fn(rows).collect::<Vec<_>>(), [2, 2, 2]);
     }
 
-    /// Guards against reporting a driver as erased while rows of that driver still go to a file.
+    /// Otherwise a driver could be reported as erased while rows of that driver still go to a spool
+    /// file.
     #[test]
     fn batch_keeps_the_erased_list_of_its_first_row() {
         let (mut intake, now) = (intake(), Instant::now());
@@ -502,7 +506,7 @@ mod tests {
         assert!(Arc::ptr_eq(&batch.erased, &lists[1]));
     }
 
-    /// docs/operations.md states the factor.
+    /// docs/operations.md states the same factor.
     #[test]
     fn message_takes_at_most_33_times_its_bytes() {
         let sources = [source("drivers/+/gps", Format::Milepost, Keep::All)];

@@ -1,9 +1,10 @@
 //! Finds the fields that no mapping reads: counts them by name, and logs the first unread fields of
 //! each source.
 //!
-//! Listing the unread fields of a message takes a second decode. So only a sample of each source is
-//! listed: its first message, then one message in [`SAMPLED`], and its first message with an
-//! undated fix. At most [`NAMES_MAX`] names are counted per source. Further names count as `other`.
+//! To list the unread fields of a message, the message is decoded a second time. So this is done
+//! only for a sample of each source: its first message, then one message in [`SAMPLE_EVERY`], and
+//! its first message with an undated fix (a fix without a time). At most [`NAMES_MAX`] names are
+//! counted per source. Further names count as `other`.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use milepost_decode::position::Timestamp;
 use milepost_decode::{Decoded, Decoder, Message, suggested_field};
 
 /// One message in this many is sampled.
-const SAMPLED: u64 = 1_000;
+const SAMPLE_EVERY: u64 = 1_000;
 /// Maximum number of names per source that have a counter of their own.
 const NAMES_MAX: usize = 20;
 /// Maximum number of names in a log line.
@@ -22,7 +23,7 @@ const NAME_CHARS_MAX: usize = 60;
 /// The name under which further names are counted.
 const OTHER: &str = "other";
 
-/// The number of sampled messages of a source that have a certain unread field.
+/// An unread field of a source, with the number of sampled messages that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnreadField {
     /// Topic filter of the source.
@@ -59,10 +60,10 @@ pub(super) struct UnreadFields {
     /// A decoder that also lists the unread fields.
     decoder: Decoder,
     sources: Vec<SourceFields>,
-    /// The counts of all fields, shared with the metrics. Each source starts with the field
-    /// `other`.
+    /// The counts of all unread fields, shared with the metrics. Each source has the field `other`
+    /// from the start.
     counts: Arc<Vec<UnreadField>>,
-    /// The message that is being listed; kept to reuse its memory.
+    /// The result of the second decode; kept to reuse its memory.
     scratch: Decoded,
     pub(super) notices: Vec<UnreadNotice>,
 }
@@ -108,7 +109,7 @@ impl UnreadFields {
             return;
         };
         source.messages += 1;
-        let is_sampled = source.messages % SAMPLED == 1;
+        let is_sampled = source.messages % SAMPLE_EVERY == 1;
         let is_undated = decoded.omissions.undated > 0;
         let is_first_undated = is_undated && !source.is_undated_logged;
         if is_sampled || is_first_undated {
@@ -128,7 +129,8 @@ impl UnreadFields {
         };
         let mut names = Vec::new();
         for name in &self.scratch.unread {
-            // A device chose the name: escape it before it reaches a log line and a label.
+            // The device chose the name, so escape the name before it becomes a label or part of a
+            // log line.
             let escaped: String =
                 name.chars().take(NAME_CHARS_MAX).flat_map(char::escape_debug).collect();
             let name = match source.names.iter().find(|counted| ***counted == *escaped) {
@@ -140,7 +142,8 @@ impl UnreadFields {
                 }
                 None => OTHER.into(),
             };
-            // Several names can count as `other`, but a message counts only once per name.
+            // Several fields of a message can count as `other`, but a message counts only once per
+            // name.
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -214,7 +217,7 @@ mod tests {
         unread.record(message, now, &decoded);
     }
 
-    fn unread() -> UnreadFields {
+    fn two_sources() -> UnreadFields {
         let sources = [Source::milepost("other/+"), Source::milepost("drivers/+/gps")];
         UnreadFields::new(&Decoder::new(&sources, Limits::default()))
     }
@@ -232,7 +235,7 @@ mod tests {
 
     #[test]
     fn unread_fields_are_logged_once_and_counted_in_a_sample() {
-        let mut unread = unread();
+        let mut unread = two_sources();
         for _ in 0..2_001 {
             record(&mut unread, &fix(r#","hedding":4,"battery":70,"speed":1"#));
         }
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn message_counts_once_per_name() {
-        let mut unread = unread();
+        let mut unread = two_sources();
         let point = fix(r#","battery":70"#);
         record(&mut unread, &format!("[{point},{point}]"));
         let thirty_fields: String = (0..30).map(|number| format!(r#","n{number}":1"#)).collect();
@@ -260,7 +263,7 @@ mod tests {
 
     #[test]
     fn first_undated_fix_is_reported_even_outside_the_sample() {
-        let mut unread = unread();
+        let mut unread = two_sources();
         record(&mut unread, &fix(""));
         assert!(unread.notices.is_empty(), "{:?}", unread.notices);
         for _ in 0..3 {
@@ -273,7 +276,7 @@ mod tests {
 
     #[test]
     fn unread_names_are_bounded_and_escaped() {
-        let mut unread = unread();
+        let mut unread = two_sources();
         for number in 0..50_000 {
             record(&mut unread, &fix(&format!(r#","n{number}":1"#)));
         }
@@ -281,7 +284,7 @@ mod tests {
         // Of the 50 sampled messages, the first 20 have a name with a counter of its own.
         assert_eq!(counts.len(), NAMES_MAX + 1, "{counts:?}");
         assert_eq!(counts[0], ("other".to_owned(), 30), "{counts:?}");
-        let mut unread = self::unread();
+        let mut unread = two_sources();
         record(&mut unread, &fix(&format!(r#","a\n{}":1"#, "x".repeat(100))));
         let line = unread.notices.remove(0).to_string();
         assert!(line.contains("`a\\nxxx") && line.len() < 400, "{line}");

@@ -1,9 +1,9 @@
 //! The decision of one member at SIGTERM: leave the group, or keep the session for the next
 //! process.
 //!
-//! A member leaves if a member with a lower name stays: that member is subscribed to the same
-//! topics in the same group and is not leaving. All names have one order, so two members that stop
-//! at the same time cannot both rely on each other.
+//! A member leaves if a member with a lower name stays: that other member is subscribed to the same
+//! topics in the same group, and is not leaving. A member never relies on a higher name, so two
+//! members that stop at the same time cannot rely on each other.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub enum Decision {
         /// One reason per peer, for the log.
         reasons: Vec<String>,
         /// Every peer has answered, and no answer will change. If `false`, the log warns that
-        /// messages are lost unless a process resumes our sessions.
+        /// messages will be lost unless a process resumes our sessions.
         certain: bool,
     },
 }
@@ -58,14 +58,15 @@ pub enum FollowUp {
     Stop,
 }
 
-/// Collects the answers of all peers for one leaving member.
+/// Collects the answers of the peers that a leaving member has asked.
 #[derive(Debug)]
 pub struct Inquiry {
     ours: MemberStatus,
     /// Name and address of the peer that takes over our share; `None` until a peer with a lower
     /// name has answered that it stays.
     successor: Option<(String, String)>,
-    /// For each address, why the peer does not take our share, according to its last answer.
+    /// For each address, why the peer does not take our share, according to its last answer, and
+    /// whether to ask it again.
     refusals: BTreeMap<String, (String, FollowUp)>,
 }
 
@@ -76,8 +77,8 @@ impl Inquiry {
         Self { ours, successor: None, refusals: BTreeMap::new() }
     }
 
-    /// Processes the answer of `address`, or the cause of a missing answer. Returns whether to ask
-    /// this peer, or any peer, again.
+    /// Processes the answer of `address`; an error is the reason why there is no answer. Returns
+    /// whether to ask this peer, or any peer, again.
     pub fn handle_answer(
         &mut self,
         address: &str,
@@ -135,11 +136,11 @@ pub fn order(a: &str, b: &str) -> Ordering {
     Parts(a.as_bytes()).cmp(Parts(b.as_bytes())).then_with(|| a.cmp(b))
 }
 
-/// Iterates over the bytes of a name; a run of digits is one part.
+/// Iterates over the parts of a name. A run of digits is one part, and so is any other byte.
 struct Parts<'a>(&'a [u8]);
 
-/// A part of a name. Numbers are compared as digits without leading zeros, because they can be
-/// longer than any integer.
+/// A part of a name. A number is kept as its digits without leading zeros, because it can be too
+/// long for an integer type.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Part<'a> {
     Number { digits: usize, value: &'a [u8] },
@@ -183,7 +184,8 @@ mod tests {
 
     #[test]
     fn digits_in_names_are_ordered_as_numbers() {
-        // `07` and `7` differ by their bytes, so that two different names are never equal.
+        // `07` and `7` are the same number, so their bytes decide: two different names are never
+        // equal.
         let sorted = "07 7 m m-0 m-1 m-2 m-9 m-010 m-10 m-10-a m-11 m-99999999999999999999 \
                       m-100000000000000000000 m-a n-1";
         let mut names: Vec<_> = sorted.split(' ').rev().collect();
@@ -235,8 +237,8 @@ mod tests {
         }
     }
 
-    /// If a pod reaches no peer and never starts again, the messages of its share are lost, so its
-    /// log must warn.
+    /// If a member reaches no peer and never starts again, the messages of its share are lost. So
+    /// its log must warn.
     #[test]
     fn decision_without_answers_is_uncertain() {
         let certain = |answers: Vec<Result<MemberStatus, String>>| {

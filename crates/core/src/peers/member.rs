@@ -21,8 +21,8 @@ pub struct MemberStatus {
     pub subscribed: bool,
     /// The member received SIGTERM.
     pub leaving: bool,
-    /// Digest of the newest list of erased drivers, if no batch and no running insert still holds
-    /// an older one; otherwise, and before ClickHouse's list has been read, `None`.
+    /// Digest of the newest list of erased drivers. `None` before ClickHouse's list has been read,
+    /// and while a batch or a running insert still holds an older list.
     pub erased: Option<String>,
     /// Files in the member's spool, quarantine included.
     pub spool_files: u64,
@@ -40,8 +40,8 @@ impl MemberStatus {
         .to_string()
     }
 
-    /// Parses the object of [`to_json`](Self::to_json); ignores other fields, which a newer version
-    /// may send.
+    /// Parses the object of [`to_json`](Self::to_json). Ignores unknown fields, because a newer
+    /// version may send more.
     ///
     /// # Errors
     /// The answer is not JSON, or lacks a field; the message says which.
@@ -99,8 +99,8 @@ impl Member {
         }
     }
 
-    /// Marks this member as leaving. Call it before asking the peers: if two members leave at the
-    /// same time, at least one must see that the other leaves.
+    /// Marks this member as leaving. Call it before this member asks its peers: if two members
+    /// leave at the same time, at least one of them must see that the other leaves.
     pub fn set_leaving(&self) {
         self.leaving.store(true, Ordering::SeqCst);
     }
@@ -123,8 +123,7 @@ impl Member {
         lists.older.retain(|older| older.strong_count() > 0 && !older.ptr_eq(&current));
     }
 
-    /// Returns the digest of the newest list of erased drivers, if no batch and no running insert
-    /// still holds an older one; otherwise, and before ClickHouse's list has been read, `None`.
+    /// Returns the value of [`MemberStatus::erased`].
     fn erased(&self) -> Option<String> {
         let mut lists = self.erased.lock().unwrap_or_else(PoisonError::into_inner);
         lists.older.retain(|older| older.strong_count() > 0);
@@ -158,7 +157,11 @@ mod tests {
         assert_eq!(MemberStatus::from_json(status.to_json().as_bytes()), Ok(status));
         member.set_leaving();
         assert!(member.status(false, 0).leaving);
+    }
 
+    #[test]
+    fn erased_digest_is_none_while_an_older_list_is_held() {
+        let member = Member::new("milepost-2", "fleet", &[]);
         let (first, second) = (Arc::new(Erased::new([])), Arc::new(Erased::new(["d1".to_owned()])));
         let before = Arc::default();
         member.set_initial_erased(&before);
@@ -171,7 +174,10 @@ mod tests {
         assert_eq!(member.status(false, 0).erased, None, "a batch holds the first list");
         drop(first);
         assert_eq!(member.status(false, 0).erased, Some(second.digest()));
+    }
 
+    #[test]
+    fn member_document_needs_its_fields_and_may_have_more() {
         let newer_version =
             br#"{"name":"n","group":"g","topics":[],"subscribed":true,"leaving":false,"more":1}"#;
         assert!(MemberStatus::from_json(newer_version).is_ok());

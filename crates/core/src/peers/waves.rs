@@ -1,12 +1,13 @@
 //! Decides which peers to ask, and how many at a time.
 //!
-//! One answer is enough for a leaving member: the answer of a member with a lower name that stays.
-//! So the leaving member asks two peers first, and asks more peers only while no answer decides.
-//! When a group of n members is restarted one by one, the members send about n log n requests in
-//! total. If each member asked all peers at once, the members would send n² requests.
+//! A leaving member needs only one answer: that a member with a lower name stays. So the leaving
+//! member asks two peers first, and asks more peers only while it has no such answer. When a group
+//! of n members is restarted one by one, the members send about n log n requests in total. If each
+//! member asked all peers at once, the members would send n² requests.
 //!
 //! Guarantee: the order is random, so the members do not all ask the same peers first. A peer that
-//! hangs delays the other requests at most until the next [`widen`](Waves::widen).
+//! does not answer delays the other requests at most until the next call of
+//! [`widen`](Waves::widen).
 
 use std::collections::VecDeque;
 
@@ -42,8 +43,8 @@ impl<T> Waves<T> {
         self.waiting.insert(index, peer);
     }
 
-    /// Returns the next peer to ask now. `None` if the allowed number of peers is being asked, or
-    /// if no peer is left.
+    /// Returns the next peer to ask now. `None` if as many peers as allowed have not answered yet,
+    /// or if no peer is left.
     pub fn start(&mut self) -> Option<T> {
         if self.unanswered >= self.at_once {
             return None;

@@ -15,12 +15,13 @@ const PACKET_IDS: usize = 1 << 16;
 /// The messages of one connection that are not acknowledged yet.
 #[derive(Debug)]
 pub struct Acks {
-    /// Packet ids of the messages that were taken, in arrival order; the front is the oldest.
+    /// Packet ids of the messages that were taken and are not acknowledged, in arrival order; the
+    /// front is the oldest.
     unacked: VecDeque<u16>,
     /// All packet ids in flight on this connection: those in `unacked`, and those of deferred
     /// messages. One bit for each possible id: 8 KiB.
     ids: FixedBitSet,
-    /// Arrival number of the front.
+    /// Arrival number of the front of `unacked`.
     front: u64,
     /// Messages below this arrival number are complete.
     complete_below: u64,

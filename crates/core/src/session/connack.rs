@@ -1,6 +1,6 @@
 //! The terms that a broker grants in CONNACK.
 
-/// The terms of one connection. An option is `None` if the CONNACK lacks its property. The default
+/// The terms of one connection. A field is `None` if the CONNACK lacks its property. The default
 /// value is a CONNACK without properties.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnAck {

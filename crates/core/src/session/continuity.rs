@@ -8,8 +8,8 @@ use crate::session::connack::ConnAck;
 /// The state of a session at the moment its connection ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// Messages that milepost had accepted and not acknowledged. Their rows are inserted whatever
-    /// the broker does.
+    /// Messages that milepost had accepted and not acknowledged. milepost stores their rows in any
+    /// case.
     pub(super) accepted: usize,
     /// Messages that the broker had sent and milepost had deferred.
     pub(super) deferred: usize,
@@ -26,7 +26,8 @@ pub(super) struct Terms {
     pub(super) requested: u16,
     /// CONNECT had a clean start.
     pub(super) clean_start: bool,
-    /// Time for which the broker keeps a session without a connection.
+    /// Time for which the broker kept the session without a connection: the expiry granted before
+    /// this connection.
     pub(super) session_expiry: Duration,
 }
 
@@ -53,16 +54,16 @@ pub(super) struct Continuity {
 }
 
 impl Continuity {
-    /// Forgets the connections so far. The next connection may belong to another session, so it
-    /// counts neither as a reconnect nor as a loss.
+    /// Forgets the connections so far, because the next connection may be to a new session. That
+    /// connection counts neither as a reconnect nor as a loss.
     pub(super) fn forget(&mut self) {
         (self.has_connected, self.owed) = (false, 0);
     }
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn ended(&mut self, ended: Ended) {
-        // A connection that received no messages does not change the count: the broker may still
-        // owe messages of an earlier connection.
+        // A connection on which no message was unacknowledged does not change `owed`: the broker
+        // may still owe messages of an earlier connection.
         let owed = ended.accepted + ended.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -103,7 +104,7 @@ impl Continuity {
 
     fn session_lost(
         &mut self,
-        unacked: usize,
+        owed: usize,
         session_expiry: Duration,
         now: Instant,
     ) -> SessionNotice {
@@ -111,15 +112,13 @@ impl Continuity {
         let at_risk = self.at_risk(session_expiry, now);
         self.lost_at_risk += u64::from(at_risk.is_some());
         let deferred = self.last.map_or(0, |last| last.deferred);
-        SessionNotice::SessionLost(LostSession {
-            accepted: unacked.saturating_sub(deferred),
-            at_risk,
-        })
+        SessionNotice::SessionLost(LostSession { accepted: owed.saturating_sub(deferred), at_risk })
     }
 
     /// Returns why the lost session may have held messages that are stored nowhere. `None` if it
-    /// held no such messages: milepost had accepted all messages before the connection ended, and
-    /// the broker stopped at the same moment, so the broker queued no further messages.
+    /// held no such messages: milepost had accepted every message that the broker had sent. An
+    /// attempt to reconnect then failed, so the broker had stopped, and had queued no further
+    /// messages.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);
@@ -136,7 +135,8 @@ impl Continuity {
         }
     }
 
-    /// Processes a message. Returns a warning if the message proves that the session was emptied.
+    /// Processes a message. Returns a warning if the message proves that the broker had emptied the
+    /// session.
     ///
     /// A broker that kept the session redelivers unacknowledged messages before it sends new ones
     /// (MQTT 5, 4.4 and 4.6). So the proof is a new message that arrives before all redeliveries.
@@ -208,8 +208,8 @@ mod tests {
                 .into_iter()
                 .all(|redelivered| continuity.handle_message(redelivered).is_none())
         );
-        // The broker redelivers one of two unacknowledged messages. A connection without a message
-        // in between does not change the number that the broker owes.
+        // The broker redelivers only one of two unacknowledged messages. The connection in between,
+        // without a message, does not change how many the broker owes.
         continuity.ended(ended(2));
         assert!(resume(&mut continuity).is_none());
         continuity.ended(ended(0));

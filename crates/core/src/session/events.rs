@@ -35,7 +35,7 @@ pub enum SessionEvent {
         /// One entry per refused filter. "No subscription existed" is not a refusal.
         refusals: Vec<String>,
     },
-    /// A message at QoS 2, or a step of its handshake, was refused.
+    /// The shell refused a message at QoS 2, or a step of its handshake.
     ExactlyOnceRefused,
     /// Our DISCONNECT, and everything before it, has been written to the socket.
     DisconnectSent,
@@ -65,8 +65,8 @@ pub enum Leave {
 pub enum Admission {
     /// Take the message. The value is its arrival number; `None` at QoS 0.
     Take(Option<u64>),
-    /// Leave the message unacknowledged. The broker redelivers it on the next connection, or the
-    /// message is a copy of one that is in flight: then the copy needs no PUBACK of its own.
+    /// Leave the message unacknowledged. The broker redelivers it on the next connection. If the
+    /// message is a copy of a message in flight, it needs no PUBACK of its own.
     Defer,
     /// Drop the message and count its points: at QoS 0 the broker does not send it again.
     Shed,
@@ -94,8 +94,8 @@ pub enum ConnectionState {
     /// No connection before `until`.
     BackingOff {
         until: Instant,
-        /// The last connection reached [`Live`](Self::Live), even if only between two calls of
-        /// `handle_timeout`.
+        /// The last connection reached [`Live`](Self::Live). It may have done so, and ended,
+        /// between two calls of `handle_timeout`.
         was_live: bool,
     },
     /// The shell connects; the session waits for CONNACK.
@@ -160,10 +160,10 @@ pub enum SessionNotice {
         why: String,
         retry_in: Duration,
     },
-    /// CONNACK without Session Present, for a session that existed.
+    /// CONNACK came without Session Present, although the session had existed.
     SessionLost(LostSession),
-    /// After a CONNACK with Session Present, a new message arrived before all unacknowledged
-    /// messages were redelivered.
+    /// The broker resumed the session, but sent a new message before it had redelivered all
+    /// unacknowledged messages.
     SessionEmptied {
         /// Messages that were unacknowledged and were not redelivered.
         owed: usize,
@@ -173,7 +173,7 @@ pub enum SessionNotice {
         from: usize,
         to: usize,
     },
-    /// UNSUBACK refused, for this reason.
+    /// The broker refused to unsubscribe, for this reason.
     UnsubscriptionRefused(String),
     /// Another client uses the same client id.
     TakenOver {
@@ -223,8 +223,8 @@ pub enum AtRisk {
     WindowFull,
     /// The session had no connection for at least the session expiry, so the broker ended it.
     Expired { away: Duration },
-    /// The broker accepted the first reconnect attempt, so it had not restarted, but had discarded
-    /// the session.
+    /// The broker had discarded the session without a restart: it accepted the first attempt to
+    /// reconnect.
     BrokerNotRestarted,
 }
 
@@ -263,7 +263,7 @@ impl SessionNotice {
     }
 }
 
-/// The usual causes of a lost session, most likely first.
+/// The usual causes of a lost session, the most likely one first.
 const LOSS_CAUSES: &str = "the broker was restarted, it killed the session (EMQX: force_shutdown, \
      look for check_oom_shutdown in its log), or this process was away for longer than \
      mqtt.session_expiry";

@@ -36,9 +36,9 @@ use self::window::Window;
 use crate::throttle::Throttle;
 use milepost_decode::Message;
 
-/// Number of failed attempts after which a visit gives up, unless the broker has confirmed that the
-/// former session exists. The attempts span several seconds, in case the broker's node is
-/// restarting.
+/// Number of failed attempts after which a visit gives up, unless the broker has already confirmed
+/// that the former session exists. With their delays, the attempts span several seconds: the
+/// broker's node may be restarting.
 const VISIT_ATTEMPTS_MAX: u32 = 8;
 /// Longest time for the broker to close the connection after DISCONNECT.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,15 +52,15 @@ pub struct Session {
     acks: Acks,
     window: Window,
     saturation: Saturation,
-    /// Why messages are deferred on this connection. The reason stays until the connection ends,
-    /// because PUBACKs are sent in order (MQTT-4.6.0-2): no later message can be acknowledged
-    /// either.
+    /// Why messages are deferred on this connection: the buffer is full, or the clock is not
+    /// trusted. The reason stays set until the connection ends: PUBACKs are sent in order
+    /// (MQTT-4.6.0-2), so no message after a deferred one can be acknowledged on this connection.
     paused: Option<DeferReason>,
     /// Messages deferred on this connection.
     deferred: u64,
     continuity: Continuity,
-    /// Time for which the broker keeps the session without a connection: what the last CONNACK
-    /// granted, at most the time that we requested.
+    /// Time for which the broker keeps the session without a connection: the time that the last
+    /// CONNACK granted, but at most the time that we requested.
     session_expiry: Duration,
     /// A SUBACK granted the subscription at least once.
     has_been_live: bool,
@@ -133,8 +133,8 @@ impl Session {
         }
     }
 
-    /// Decides whether to take a message. `can_take`: `Ok` if the message can be taken now, else
-    /// the reason to defer it, or at QoS 0 to drop it.
+    /// Decides whether to take a message. `can_take`: `Ok` if there is room for the message and the
+    /// clock is trusted; otherwise the reason to defer the message, or at QoS 0 to drop it.
     pub fn admit(
         &mut self,
         Message { packet_id, redelivered, .. }: Message<'_>,
@@ -179,15 +179,16 @@ impl Session {
         Admission::Take(Some(arrival))
     }
 
-    /// Handles a packet id that is already in flight.
+    /// Handles a message whose packet id is already in flight on this connection.
     ///
-    /// If DUP is set (MQTT 5, 3.3.1.1), the message is a copy, and one PUBACK answers the message
-    /// and its copy.
+    /// If DUP is set (MQTT 5, 3.3.1.1), the message is a copy of the message in flight. The copy is
+    /// ignored: one PUBACK answers both.
     ///
-    /// If DUP is not set, the message is new. Then the message in flight is a copy that the broker
-    /// sent before it received our PUBACK. Another PUBACK for that copy would acknowledge the new
-    /// message before the new message is stored. So the session reconnects, and the broker
-    /// redelivers every unacknowledged message.
+    /// If DUP is not set, the message is new: the broker has received a PUBACK for this packet id,
+    /// and has used the id again. So the message in flight is a copy, which the broker sent before
+    /// it received that PUBACK. A PUBACK for the copy would now acknowledge the new message, which
+    /// is not stored. So the session reconnects, and the broker redelivers every unacknowledged
+    /// message.
     fn handle_duplicate(&mut self, packet_id: u16, redelivered: bool, now: Instant) {
         if redelivered {
             let is_first = self.copies_log.allow(now);
@@ -207,7 +208,7 @@ impl Session {
     }
 
     /// Returns the packet id to acknowledge next. Write its PUBACK, then call
-    /// [`ack_sent`](Self::ack_sent); until that call, the same id is returned.
+    /// [`ack_sent`](Self::ack_sent). Until then, this method returns the same id.
     #[must_use]
     pub fn ack_due(&self) -> Option<u16> {
         self.acks.due()
@@ -219,13 +220,13 @@ impl Session {
         self.totals.acks += 1;
     }
 
-    /// Advances the session to `now`: handles deadlines, and acknowledgements sent since the last
-    /// call. `has_room`: the deferred messages can be taken now. `may_end`: a former session may be
-    /// ended once it is empty.
+    /// Advances the session to `now`: handles deadlines that have passed, and reacts to
+    /// acknowledgements that were sent since the last call. `has_room`: the deferred messages can
+    /// be taken now. `may_end`: if this is a former session, it may be ended once it is empty.
     pub fn handle_timeout(&mut self, has_room: bool, may_end: bool, now: Instant) {
         self.window.expire_probe(now);
-        // A window that is nine tenths full counts as full, as in the alert: the last
-        // acknowledgements may be in transit.
+        // A window that is nine tenths full counts as full, because the last acknowledgements may
+        // be in transit.
         self.saturation.sample(self.acks.unacked() * 10 >= self.window.messages() * 9, now);
         let settled = self.is_settled();
         if let Purpose::Empty(ref mut emptying, then) = self.purpose {
@@ -255,8 +256,9 @@ impl Session {
         self.connection
     }
 
-    /// Returns whether CONNECT and DISCONNECT ask the broker to discard the session. They do so by
-    /// Clean Start = 1 and a Session Expiry Interval of 0 (MQTT 5, 3.1.2.4 and 3.1.2.11.2).
+    /// Returns whether the next CONNECT or DISCONNECT asks the broker to discard the session.
+    /// CONNECT does so by Clean Start = 1 (MQTT 5, 3.1.2.4). Both packets do so by a Session Expiry
+    /// Interval of 0 (MQTT 5, 3.1.2.11.2).
     #[must_use]
     pub fn ends_session(&self) -> bool {
         self.purpose == Purpose::End
@@ -273,8 +275,8 @@ impl Session {
         self.window.probed(self.acks.unacked(), now);
     }
 
-    /// Turns a visit that has ended into a consuming session. Arrival numbers continue, so they
-    /// stay unique.
+    /// Turns a visit that has ended into a consuming session. Its arrival numbers continue those of
+    /// the visit, so they stay unique.
     pub fn start_consuming(&mut self) {
         self.purpose = Purpose::Consume;
         self.connection = ConnectionState::Connecting;
@@ -289,8 +291,8 @@ impl Session {
         (!self.reconnect.taken_over).then_some(until)
     }
 
-    /// Moves the [next attempt](Self::next_try), if there is one, to `now`, because the session has
-    /// moved to another node.
+    /// Moves the [next attempt](Self::next_try) to `now`, because the session has moved to another
+    /// node. Does nothing if no attempt is planned.
     pub fn try_now(&mut self, now: Instant) {
         if let ConnectionState::BackingOff { until, .. } = &mut self.connection
             && !self.reconnect.taken_over
@@ -339,7 +341,7 @@ impl Session {
         let terms = Terms {
             requested: self.settings.receive_maximum,
             clean_start: self.ends_session(),
-            // The expiry that applied to the session that may be lost.
+            // The expiry granted before this CONNACK: it applied to the session that may be lost.
             session_expiry: previous_expiry,
         };
         let warning = self.continuity.connected(connack, terms, now);
@@ -352,7 +354,8 @@ impl Session {
                 self.purpose = Purpose::Empty(Emptying::Unsubscribing, then);
                 self.commands.push_back(SessionCommand::Unsubscribe);
             }
-            // Without Session Present there is no session, and so no subscription to remove.
+            // Without Session Present, the broker had no session, so there is no subscription to
+            // remove.
             Purpose::Empty(_, then) => self.finish_emptying(then, now),
             Purpose::Flush | Purpose::End => self.disconnect(false, now),
         }
@@ -402,7 +405,7 @@ impl Session {
                 self.disconnect(true, now);
                 self.purpose = Purpose::End;
             }
-            // This connection created the session, so its own DISCONNECT can end the session. The
+            // The session did not exist before this connection, whose DISCONNECT can end it. The
             // content of DISCONNECT depends on the purpose, so set the purpose first.
             AfterEmptying::End => {
                 self.purpose = Purpose::End;
@@ -427,17 +430,17 @@ impl Session {
         self.disconnected(false, why, now);
     }
 
-    /// Handles the end of a connection or of an attempt to connect. Ignores it if the session has
-    /// no connection any more.
+    /// Handles the end of a connection, or of an attempt to connect. Does nothing if the session
+    /// has already handled that end.
     fn disconnected(&mut self, taken_over: bool, why: String, now: Instant) {
         if !self.is_open() && self.connection != ConnectionState::Connecting {
             return;
         }
         let (unacked, deferred) = (self.acks.unacked(), std::mem::take(&mut self.deferred));
         // The last PUBACKs may not have been written, so the broker may redeliver their messages.
-        let unsent =
+        let may_have_unsent_acks =
             matches!(self.connection, ConnectionState::Closing { disconnect_sent: false, .. });
-        self.held_by_broker |= unacked > 0 || unsent;
+        self.held_by_broker |= unacked > 0 || may_have_unsent_acks;
         if self.is_open() {
             let deferred = usize::try_from(deferred).unwrap_or(usize::MAX);
             let window_full = unacked.saturating_add(deferred) >= self.window.messages();
@@ -465,7 +468,7 @@ impl Session {
         let end = ConnectionEnd { live_for, taken_over, leaving, why: why.clone() };
         let until = self.reconnect.record_end(end, now, &mut self.notices);
         let seems_absent = !self.was_found() && self.reconnect.failures >= VISIT_ATTEMPTS_MAX;
-        // A visit gives up if another process uses the session, or if the session seems not to
+        // A visit gives up if another process uses the session, or if the session probably does not
         // exist.
         self.connection = if is_visit && (taken_over || seems_absent) {
             self.notices.push_back(SessionNotice::FormerSessionAbandoned { why });
@@ -479,7 +482,7 @@ impl Session {
         match (self.purpose, leave) {
             // A visit that gave up keeps its purpose, so it stays counted as abandoned.
             _ if self.connection == ConnectionState::Ended => {}
-            // The next process visits a former session again.
+            // Stop a visit where it is: the next process visits the former session again.
             (Purpose::Empty(_, AfterEmptying::End) | Purpose::End, _)
             | (Purpose::Consume, Leave::KeepSession) => {
                 self.purpose = Purpose::Flush;
@@ -502,9 +505,13 @@ impl Session {
             ConnectionState::Subscribing { until: now + self.settings.answer_timeout };
     }
 
-    /// Ends a flushing session without an open connection at once. Otherwise handles a deadline
-    /// that has passed. If there is none, and all messages are acknowledged, ends the connection of
-    /// a flushing session, or renews a connection whose deferred messages can now be taken.
+    /// Takes the first of these steps that applies:
+    ///
+    /// - End a flushing session that has no open connection.
+    /// - Handle a deadline that has passed.
+    /// - Wait until all messages that this connection took are acknowledged.
+    /// - Disconnect a flushing session.
+    /// - Reconnect, if deferred messages can now be taken.
     fn advance(&mut self, has_room: bool, now: Instant) {
         let flushes = self.purpose == Purpose::Flush;
         if flushes && !self.is_open() {
@@ -512,7 +519,7 @@ impl Session {
         } else if self.connection.deadline().is_some_and(|until| until <= now) {
             self.handle_deadline(now);
         } else if self.acks.unacked() > 0 {
-            // Wait: messages that this connection took can be acknowledged only on this connection.
+            // Messages can be acknowledged only on the connection that delivered them.
         } else if flushes && self.is_connected() {
             self.disconnect(false, now);
         } else if self.paused.is_some() && has_room && self.connection.live_since().is_some() {
@@ -571,7 +578,7 @@ mod tests {
         session.handle_event(SessionEvent::Subscribed { refusals: Vec::new() }, now);
     }
 
-    fn cut(session: &mut Session, now: Instant) {
+    fn lose_connection(session: &mut Session, now: Instant) {
         session.handle_event(
             SessionEvent::Disconnected { taken_over: false, why: "cut".to_owned() },
             now,
@@ -588,7 +595,7 @@ mod tests {
 
     /// Completes all messages below this arrival number. Returns the packet ids that are
     /// acknowledged.
-    fn acks(session: &mut Session, below: u64, now: Instant) -> Vec<u16> {
+    fn complete_and_ack(session: &mut Session, below: u64, now: Instant) -> Vec<u16> {
         session.complete_below(below, now);
         let mut acks = Vec::new();
         while let Some(ack) = session.ack_due() {
@@ -607,7 +614,7 @@ mod tests {
         }
         assert_eq!(session.admit(at_least_once(1), Ok(()), now), Admission::Take(Some(0)));
         assert_eq!(session.totals().messages_received, 3);
-        cut(&mut session, now);
+        lose_connection(&mut session, now);
         assert_eq!(
             session.admit(at_least_once(2), Ok(()), now),
             Admission::Defer,
@@ -629,7 +636,7 @@ mod tests {
         let SessionTotals { messages_received, messages_deferred, unacked, .. } = session.totals();
         assert_eq!((messages_received, messages_deferred, unacked), (1, 1, 1));
 
-        cut(&mut session, now);
+        lose_connection(&mut session, now);
         connect(&mut session, now);
         subscribed(&mut session, now);
         let admissions = copies().map(|copy| session.admit(copy, Ok(()), now));
@@ -637,27 +644,35 @@ mod tests {
             admissions,
             [Admission::Take(Some(1)), Admission::Take(Some(2)), Admission::Defer]
         );
-        assert_eq!(acks(&mut session, 3, now), [5, 6], "each message is acknowledged once");
+        assert_eq!(
+            complete_and_ack(&mut session, 3, now),
+            [5, 6],
+            "each message is acknowledged once"
+        );
         session.admit(at_least_once(5), Ok(()), now);
         assert_eq!(session.totals().sessions_lost, 0, "both owed messages were redelivered");
-        assert_eq!(acks(&mut session, 4, now), [5], "a new message with the same id");
+        assert_eq!(complete_and_ack(&mut session, 4, now), [5], "a new message with the same id");
     }
 
-    /// A broker can send a copy before it receives our PUBACK, and then a new message with the same
-    /// packet id.
+    /// A broker can send a copy of a message, then receive our PUBACK, and then send a new message
+    /// with the same packet id.
     #[test]
     fn ack_of_a_copy_does_not_ack_a_new_message_with_the_same_id() {
         let (mut session, now) = connected();
         subscribed(&mut session, now);
         session.admit(at_least_once(5), Ok(()), now);
-        assert_eq!(acks(&mut session, 1, now), [5]);
+        assert_eq!(complete_and_ack(&mut session, 1, now), [5]);
         assert_eq!(
             session.admit(redelivered(5), Ok(()), now),
             Admission::Take(Some(1)),
             "a redelivery may be the first delivery of another message"
         );
         assert_eq!(session.admit(at_least_once(5), Ok(()), now), Admission::Defer);
-        assert_eq!(acks(&mut session, 2, now), Vec::<u16>::new(), "the connection ends");
+        assert_eq!(
+            complete_and_ack(&mut session, 2, now),
+            Vec::<u16>::new(),
+            "the connection ends"
+        );
         assert!(matches!(session.connection(), ConnectionState::BackingOff { .. }));
     }
 
@@ -677,7 +692,7 @@ mod tests {
             session.commands.clear();
             now += 2 * session.settings.answer_timeout;
             session.handle_timeout(true, false, now);
-            assert_eq!(acks(&mut session, 1, now), [1], "{case}");
+            assert_eq!(complete_and_ack(&mut session, 1, now), [1], "{case}");
             session.handle_timeout(true, false, now);
             assert_eq!(
                 session.poll_command(),
@@ -760,8 +775,8 @@ mod tests {
         subscribed(&mut session, now);
         let taken = [1, 2].map(|packet_id| session.admit(redelivered(packet_id), Ok(()), now));
         assert_eq!(taken, [1, 2].map(|arrival| Admission::Take(Some(arrival))));
-        assert_eq!(acks(&mut session, 3, now), [1, 2]);
-        cut(&mut session, now);
+        assert_eq!(complete_and_ack(&mut session, 3, now), [1, 2]);
+        lose_connection(&mut session, now);
         connect(&mut session, now);
         session.admit(at_least_once(3), Ok(()), now);
         assert_eq!(session.totals().sessions_lost, 0, "nothing was unacknowledged");

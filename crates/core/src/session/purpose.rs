@@ -1,9 +1,10 @@
-//! The purpose of a session, and the steps that empty it before its process leaves or ends it.
+//! The purpose of a session, and the steps that empty the session before the process leaves it or
+//! ends it.
 
 use std::time::{Duration, Instant};
 
-/// Time without a message after UNSUBACK and the last acknowledgement. After that time, a second
-/// UNSUBSCRIBE shows whether the session is empty.
+/// How long the broker must be silent, after UNSUBACK and the last acknowledgement, before a second
+/// UNSUBSCRIBE checks whether the session is empty.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The purpose of a session; it decides which commands follow a CONNACK.
@@ -16,8 +17,8 @@ pub(super) enum Purpose {
     /// Take no more messages. Disconnect when all taken messages are acknowledged; the broker keeps
     /// the session.
     Flush,
-    /// The session is empty: make the broker discard it, by the DISCONNECT of the connection that
-    /// created it, or by a connection with a clean start.
+    /// Make the broker discard the session, which is empty: by the DISCONNECT of the connection
+    /// that created the session, or by a further connection, with a clean start.
     End,
 }
 
@@ -34,13 +35,11 @@ pub(super) enum AfterEmptying {
 /// The progress of emptying a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Emptying {
-    /// UNSUBACK is awaited, on this connection or the next one.
+    /// The session waits for UNSUBACK, on this connection or the next one.
     Unsubscribing,
     /// UNSUBACK arrived. The broker may still send queued messages, so the session waits until
     /// `quiet_until`. Messages and outstanding acknowledgements postpone that time.
-    Draining {
-        quiet_until: Instant,
-    },
+    Draining { quiet_until: Instant },
     /// The broker was silent for [`QUIET`]. A busy broker can be silent with a full queue, so this
     /// process sends a second UNSUBSCRIBE. If no message arrives before the second UNSUBACK, the
     /// session is empty. This relies on a broker that answers in order, as the tested brokers do.
@@ -48,6 +47,7 @@ pub(super) enum Emptying {
         /// A message arrived after the second UNSUBSCRIBE was sent.
         message_arrived: bool,
     },
+    /// The second UNSUBACK arrived before any message: the session is empty.
     Done,
 }
 
@@ -70,8 +70,8 @@ impl Purpose {
         matches!(self, Self::Empty(_, AfterEmptying::End) | Self::End)
     }
 
-    /// Returns when [`Emptying::handle_timeout`] is due: at the end of the silence. The time
-    /// applies only while the session is settled.
+    /// Returns when [`Emptying::handle_timeout`] is due: when the broker has been silent for long
+    /// enough. The time applies only while the session is settled.
     pub(super) fn poll_timeout(self) -> Option<Instant> {
         if let Self::Empty(Emptying::Draining { quiet_until }, _) = self {
             Some(quiet_until)
@@ -82,7 +82,7 @@ impl Purpose {
 }
 
 impl Emptying {
-    /// Records a message: the session is not empty yet.
+    /// Records a message, which shows that the session is not empty yet.
     pub(super) fn handle_message(&mut self, now: Instant) {
         match self {
             Self::Draining { .. } | Self::Done => {

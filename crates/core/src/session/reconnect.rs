@@ -1,4 +1,4 @@
-//! Backoff after a connection ended, and the reason that the log and `/readyz` report meanwhile.
+//! The backoff after a connection ended, and the cause that the log and `/readyz` report meanwhile.
 //!
 //! Guarantee: the delay before the next attempt is at most a third of the session expiry.
 
@@ -18,14 +18,13 @@ const LEAVING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Delay after another client connected with our client id. That is a configuration error, and each
 /// connection of ours disconnects the other client (MQTT-3.1.4-3).
 const TAKEN_OVER_DELAY: Duration = Duration::from_secs(30);
-/// Every delay is at most the session expiry divided by this number. So if one attempt fails,
-/// another attempt follows before the broker ends the session.
+/// Every delay is at most the session expiry divided by this number. So even after a failed
+/// attempt, another attempt follows before the broker ends the session.
 const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that was subscribed for at least this long, the next delay starts from the
 /// minimum. A connection that ended earlier counts as short.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// After this many short connections, without a longer one in between, the log names the likely
-/// cause.
+/// After this many short connections in a row, the log names the likely cause.
 const SHORT_CONNECTIONS_MAX: u32 = 3;
 /// Minimum interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -56,13 +55,14 @@ pub(super) struct Reconnect {
     pub(super) taken_over: bool,
     /// Number of connections that ended because another client took the session over.
     pub(super) takeovers: u64,
-    /// Limits log lines about lost connections to one per reason and [`LOGGED_EVERY`]. A granted
-    /// subscription resets the limit, unless [`SHORT_CONNECTIONS_MAX`] connections have been short.
+    /// Limits the log lines about lost connections: one per reason and [`LOGGED_EVERY`]. A granted
+    /// subscription resets the limit, unless the last [`SHORT_CONNECTIONS_MAX`] connections were
+    /// short.
     log: ReasonThrottle,
     /// Limits log lines about successful connections, after [`SHORT_CONNECTIONS_MAX`] short
     /// connections.
     success_log: Throttle,
-    /// Whether to log the CONNACK and the granted subscription of the current connection.
+    /// The CONNACK and the granted subscription of the current connection are logged.
     logs_success: bool,
     /// Upper limit of every delay, see [`DELAYS_PER_EXPIRY`].
     delay_max: Duration,
@@ -91,7 +91,7 @@ impl Reconnect {
     }
 
     /// Returns whether another client seems to use the session: the broker reported a takeover, or
-    /// repeatedly closed connections soon after it had accepted them.
+    /// repeatedly closed connections soon after it had granted the subscription.
     pub(super) fn is_contested(&self) -> bool {
         self.taken_over || self.short_connections >= SHORT_CONNECTIONS_MAX
     }
@@ -146,8 +146,8 @@ impl Reconnect {
         now + retry_in
     }
 
-    /// Counts consecutive failures. A broker that accepts a connection and closes it soon after may
-    /// not send a reason, so the log names the likely reason.
+    /// Counts consecutive failures, and short connections. If the broker repeatedly closes
+    /// connections soon after SUBACK, it may not send a reason, so the log names the likely one.
     fn count_failure(
         &mut self,
         live_for: Option<Duration>,
@@ -177,8 +177,9 @@ impl Reconnect {
             .mul_f64(0.5 + self.jitter.f64() / 2.0)
     }
 
-    /// Returns why there is no connection, or why the connection since `live_since` may not last;
-    /// `None` if the connection is in order.
+    /// Returns why there is no connection or, after several short connections, why the current one
+    /// may not last either; `None` if the connection is in order. `live_since`: start of the
+    /// current connection.
     pub(super) fn unready_reason(
         &self,
         live_since: Option<Instant>,

@@ -1,14 +1,14 @@
-//! Detects a window that stays full. The broker then sends the next message only when milepost
-//! acknowledges a message. All other messages wait in the broker's queue.
+//! Detects a window that stays full. While the window is full, the broker sends a message only when
+//! milepost acknowledges one. All other messages wait in the broker's queue.
 //!
-//! A window that is full only for a moment before each insert is not a bottleneck. To tell the two
-//! apart, time is divided into intervals. An interval counts as saturated if the window was full
-//! for at least half of it.
+//! A window that is full only for a moment before each insert is no bottleneck, and must not be
+//! reported. So time is divided into intervals. An interval counts as saturated if the window was
+//! full for at least half of it.
 
 use std::time::{Duration, Instant};
 
-/// Minimum length of an interval. It is longer than a batch takes to fill and to be inserted. A
-/// saturated window is detected only at the end of an interval, which is soon enough.
+/// Minimum length of an interval. Usually a batch fills and is inserted within this time, so an
+/// interval covers the moments before and after an insert.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -23,7 +23,8 @@ pub(super) struct Saturation {
 }
 
 impl Saturation {
-    /// Records whether the window was full since the last call. Call it at each `handle_timeout`.
+    /// Records whether the window is full now, and counts the time since the last call accordingly.
+    /// Call it at each `handle_timeout`.
     pub(super) fn sample(&mut self, is_full: bool, now: Instant) {
         let (began, last) = self.interval.unwrap_or((now, now));
         if is_full {
@@ -44,7 +45,8 @@ impl Saturation {
         *self = Self::default();
     }
 
-    /// Returns for how long every interval has been saturated; zero if the last interval was not.
+    /// Returns how long the current series of saturated intervals has lasted; zero if the last
+    /// interval was not saturated.
     pub(super) fn full_for(&self, now: Instant) -> Duration {
         self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
@@ -55,7 +57,7 @@ mod tests {
     use super::*;
 
     /// Takes `samples` samples, one every 20 ms. In the first `full_of_ten` of every ten samples,
-    /// the window is full. Returns for how long the window counts as saturated.
+    /// the window is full. Returns how long the window has been saturated.
     fn saturated_for(full_of_ten: u32, samples: u32) -> Duration {
         let (mut saturation, began) = (Saturation::default(), Instant::now());
         let interval = Duration::from_millis(20);

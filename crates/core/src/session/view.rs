@@ -7,19 +7,20 @@ use super::events::{ConnectionState, SessionNotice, SessionTotals};
 use super::purpose::{AfterEmptying, Emptying, Purpose};
 
 impl Session {
-    /// Returns the number of messages taken on this connection and not acknowledged.
+    /// Returns the number of messages that were taken on this connection and are not acknowledged
+    /// yet.
     #[must_use]
     pub fn unacked(&self) -> usize {
         self.acks.unacked()
     }
 
-    /// Returns the number of messages in flight that the broker allows, as far as known.
+    /// Returns how many messages in flight the broker allows on this connection, as far as known.
     pub fn window(&self) -> usize {
         self.window.messages()
     }
 
-    /// Returns when to probe whether the broker's window is full. `None` without unacknowledged
-    /// messages.
+    /// Returns when to probe whether the broker's window is full. `None` if no message is
+    /// unacknowledged, or if the window needs no probe.
     pub fn probe_at(&self) -> Option<Instant> {
         if self.acks.unacked() > 0 { self.window.probe_at() } else { None }
     }
@@ -69,7 +70,7 @@ impl Session {
         self.reconnect.is_contested()
     }
 
-    /// Returns whether the session is leaving and its UNSUBACK is still outstanding.
+    /// Returns whether the session is leaving, and its UNSUBACK has not arrived yet.
     pub fn is_still_subscribed(&self) -> bool {
         self.purpose == Purpose::Empty(Emptying::Unsubscribing, AfterEmptying::Keep)
     }

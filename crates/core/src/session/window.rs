@@ -1,20 +1,23 @@
-//! The in-flight window that the broker grants, as far as it can be learned.
+//! The in-flight window of a connection: how many unacknowledged messages the broker allows, as far
+//! as milepost can learn it.
 //!
 //! Messages are acknowledged after the insert, so the window limits how many messages of this
 //! connection a batch can have. When the window is full, the broker sends nothing more on this
-//! connection until the batch is inserted, so waiting for more rows only delays the batch.
+//! connection until the batch is inserted. To wait for more rows would then only delay the batch.
 //!
 //! CONNACK does not state the window reliably: its Receive Maximum limits what *we* may publish
 //! (MQTT 5, 3.2.2.3.3). EMQX announces its delivery window as Receive Maximum; HiveMQ and Mosquitto
 //! do not. So the window is a guess:
 //!
-//! - The first guess is the announced value. If more messages than the guess are unacknowledged,
-//!   the guess was too low.
+//! - The first guess is the announced value, or our own Receive Maximum if that is smaller or if
+//!   the broker announces none. If more messages than the guess are unacknowledged, the guess was
+//!   too low, and our own Receive Maximum becomes the guess.
 //! - If rows wait, and no message arrives for much longer than usual, the window may be full. To
-//!   find out, a probe flushes the batch early. If messages arrive again right after the
-//!   acknowledgements, the probe is answered. Two answered probes at the same count of
-//!   unacknowledged messages make that count the new guess.
-//! - After an unanswered probe there is a pause, so a quiet fleet does not cause extra flushes.
+//!   find out, a probe inserts the open batch early. If messages arrive again right after the
+//!   acknowledgements, the probe is answered. If two consecutive probes are answered, at the same
+//!   number of unacknowledged messages, that number becomes the guess.
+//! - After an unanswered probe, no further probe is made for some time, so a quiet fleet causes few
+//!   early inserts.
 
 use std::time::{Duration, Instant};
 
@@ -25,11 +28,12 @@ const SILENCE_GAPS: u32 = 20;
 /// read loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
 /// If [`SILENCE_GAPS`] average gaps are longer than this, there is no probe: the batches close by
-/// age. A longer gap counts as this long in the average.
+/// age. In the average, a longer gap counts as this long.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
-/// A message counts as the answer to a probe if it arrives within the length of the silence divided
-/// by this number. A broker that waited for acknowledgements sends as soon as it has them. A fleet
-/// that publishes in bursts sends its next burst later.
+/// A message answers a probe if it arrives soon enough after the acknowledgements: within the
+/// length of the silence before the probe, divided by this number. A broker that waited for
+/// acknowledgements sends as soon as it has them. A fleet that publishes in bursts sends its next
+/// burst later.
 const ANSWER_SILENCE_DIVISOR: u32 = 2;
 /// Latest time for an answer to a probe, however long the silence was.
 const PROBE_ANSWER_MAX: Duration = Duration::from_millis(100);
@@ -48,7 +52,7 @@ pub struct Window {
     /// Time between two arrivals, as a moving average.
     gap: Duration,
     last_arrival: Option<Instant>,
-    /// The probe that waits for its acknowledgements or its answer.
+    /// The probe whose batch is not acknowledged yet, or whose answer may still arrive.
     probe: Option<Probe>,
     /// Number of unacknowledged messages at the last probe, if that probe was answered.
     unacked_at_answered_probe: Option<usize>,
@@ -64,7 +68,7 @@ struct Probe {
     unacked: usize,
     /// Time from the last arrival to the probe.
     silence: Duration,
-    /// When the acknowledgements of the flushed messages were sent.
+    /// When the acknowledgements of the batch were sent; `None` until then.
     acked_at: Option<Instant>,
 }
 
@@ -108,8 +112,8 @@ impl Window {
             self.unacked_at_answered_probe = Some(probe.unacked);
             self.pause = PAUSE_MIN;
         } else if let Some(last) = self.last_arrival {
-            // The gap before an answer is left out of the average: in that gap the broker waited
-            // for acknowledgements, so the gap says nothing about the fleet.
+            // Leave the gap before an answer out of the average: the broker waited for
+            // acknowledgements, so this gap does not show how often the fleet publishes.
             self.gap = (self.gap * 31 + now.duration_since(last).min(SILENCE_MAX)) / 32;
         }
         self.last_arrival = Some(now);
@@ -126,14 +130,14 @@ impl Window {
         Some(self.no_probe_before.map_or(probe_at, |before| before.max(probe_at)))
     }
 
-    /// Records a probe: rows were flushed early because of a suspicious silence. `unacked`: number
-    /// of unacknowledged messages.
+    /// Records a probe: the open batch closes early because of a suspicious silence. `unacked`:
+    /// number of unacknowledged messages.
     pub fn probed(&mut self, unacked: usize, now: Instant) {
         let silence = self.last_arrival.map_or(Duration::ZERO, |last| now.duration_since(last));
         self.probe = Some(Probe { unacked, silence, acked_at: None });
     }
 
-    /// Records that a batch is durable and its acknowledgements are sent.
+    /// Records that messages are durable, so their acknowledgements are sent now.
     pub fn acked(&mut self, now: Instant) {
         if let Some(probe) = &mut self.probe {
             probe.acked_at.get_or_insert(now);
@@ -169,12 +173,12 @@ mod tests {
         window: Window,
         now: Instant,
         unacked: usize,
-        flushes: u32,
+        probes: u32,
     }
 
     impl Scene {
         fn new() -> Self {
-            Self { window: Window::new(32_000), now: Instant::now(), unacked: 0, flushes: 0 }
+            Self { window: Window::new(32_000), now: Instant::now(), unacked: 0, probes: 0 }
         }
 
         fn arrive(&mut self, count: usize, gap: Duration) {
@@ -194,7 +198,7 @@ mod tests {
                 self.window.probe_at().filter(|at| *at <= self.now + Duration::from_millis(500));
             if probe_at.is_some() {
                 self.window.probed(self.unacked, self.now);
-                self.flushes += 1;
+                self.probes += 1;
             }
             self.now += Duration::from_millis(20);
             self.unacked = 0;
@@ -243,7 +247,7 @@ mod tests {
             scene.flush();
             scene.now += Duration::from_secs(1);
         }
-        assert!(scene.flushes < 12, "{} probes in a minute", scene.flushes);
+        assert!(scene.probes < 12, "{} probes in a minute", scene.probes);
         assert_eq!(scene.window.messages(), 32_000);
     }
 
