@@ -1,10 +1,10 @@
 //! Finds the fields that no mapping reads: counts them by name, and logs the first unread fields of
 //! each source.
 //!
-//! To list the unread fields of a message, the message is decoded a second time. So this is done
-//! only for a sample of each source: its first message, then one message in [`SAMPLE_EVERY`], and
-//! its first message with an undated fix (a fix without a time). At most [`NAMES_MAX`] names are
-//! counted per source. Further names count as `other`.
+//! Listing the unread fields of a message means decoding it a second time. So this is done only for
+//! a sample of each source: its first message, then one message in [`SAMPLE_EVERY`], and its first
+//! message with an undated fix (a fix without a time). At most [`NAMES_MAX`] names are counted per
+//! source. Further names count as `other`.
 
 use std::sync::Arc;
 
