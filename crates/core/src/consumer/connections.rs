@@ -28,8 +28,8 @@ impl Connections {
     }
 }
 
-/// Sessions that [`Connections::Auto`] starts with. EMQX runs each session as one Erlang process,
-/// which carries some 20,000 messages per second.
+/// Number of sessions that [`Connections::Auto`] starts with. EMQX runs each session as one Erlang
+/// process, which carries some 20,000 messages per second.
 const AUTO_MIN: usize = 4;
 /// Maximum number of sessions that have a `/readyz` line of their own.
 const NAMED_MAX: usize = 3;

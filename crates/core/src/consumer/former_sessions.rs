@@ -13,9 +13,9 @@ use crate::session::events::ConnectionState;
 /// are needed is unsuitable.
 pub const CONNECTIONS_MAX: usize = 64;
 /// The search ends after this many consecutive indices without a session. In a cluster, one more
-/// index is added for each node after the first: a node that was down could not create the session
-/// of the previous process, which leaves a gap in the indices. If many sessions were found, the
-/// search covers more indices, see [`VISITS_PER_FOUND`].
+/// index is searched for each node after the first: if a node was down, the previous process could
+/// not create a session on that node, which leaves a gap in the indices. If many sessions were
+/// found, the search covers more indices, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
 /// If visit number n finds a former session, the search covers at least n times this many further
 /// indices, all visited at the same time. So many former sessions are found fast: each CONNACK that

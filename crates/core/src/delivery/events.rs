@@ -91,7 +91,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the outcome of an attempt that [`DeliveryCommand::Abort`] has cancelled. ClickHouse
-    /// may have committed it, and only its answer was lost.
+    /// may have committed the insert, and only its answer was lost.
     #[must_use]
     pub fn aborted() -> Self {
         let why =
@@ -117,7 +117,7 @@ pub enum Loaded {
 }
 
 /// Whether the tables and views exist with this version's columns. Rows that are inserted before a
-/// materialized view exists never reach it.
+/// materialized view exists never reach that view, so inserts wait for the views as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Schema {
     /// ClickHouse has not answered yet, or not recently.

@@ -1,7 +1,7 @@
 //! Delivers closed batches: to ClickHouse, or to the spool until ClickHouse takes them.
 //!
 //! Input: batches. Output: the ids of batches that have become durable. [`policy`] decides the next
-//! step of each batch; [`prepare`](mod@prepare) decides which of its rows an attempt sends.
+//! step of each batch; [`prepare`](mod@prepare) decides which rows of a batch an attempt sends.
 //! `src/executor.rs` carries out the steps: it inserts into a [`sink`], writes to the spool's
 //! directory, and reports the outcomes.
 //!

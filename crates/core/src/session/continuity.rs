@@ -7,7 +7,7 @@ use crate::session::connack::ConnAck;
 
 /// The state of a session at the moment its connection ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
+pub(super) struct SessionAtEnd {
     /// Messages that milepost had accepted and not acknowledged. milepost stores their rows in any
     /// case.
     pub(super) accepted: usize,
@@ -43,7 +43,7 @@ pub(super) struct Continuity {
     /// Lost sessions that may have held messages that are stored nowhere.
     pub(super) lost_at_risk: u64,
     /// The end of the last connection that the broker accepted; `None` until one has ended.
-    last: Option<Ended>,
+    last: Option<SessionAtEnd>,
     /// A connection attempt has failed after `last`, so the broker or its node was down.
     attempt_failed: bool,
     /// Messages that were unacknowledged when a connection ended, and that the broker has not
@@ -61,14 +61,14 @@ impl Continuity {
     }
 
     /// Records the end of a connection that the broker had accepted.
-    pub(super) fn ended(&mut self, ended: Ended) {
+    pub(super) fn connection_ended(&mut self, end: SessionAtEnd) {
         // A connection on which no message was unacknowledged does not change `owed`: the broker
         // may still owe messages of an earlier connection.
-        let owed = ended.accepted + ended.deferred;
+        let owed = end.accepted + end.deferred;
         if owed > 0 {
             self.owed = owed;
         }
-        (self.last, self.attempt_failed) = (Some(ended), false);
+        (self.last, self.attempt_failed) = (Some(end), false);
     }
 
     /// Records that a connection ended before the broker accepted it.
@@ -187,8 +187,8 @@ mod tests {
         connect_at(continuity, false, true, Instant::now())
     }
 
-    fn ended(accepted: usize) -> Ended {
-        Ended { accepted, deferred: 0, window_full: false, at: Instant::now() }
+    fn end_with_unacked(accepted: usize) -> SessionAtEnd {
+        SessionAtEnd { accepted, deferred: 0, window_full: false, at: Instant::now() }
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (0, 0));
 
         // The broker redelivers both unacknowledged messages, and then sends a new one.
-        continuity.ended(ended(2));
+        continuity.connection_ended(end_with_unacked(2));
         assert!(resume(&mut continuity).is_none() && continuity.was_found);
         assert!(
             [true, true, false]
@@ -210,9 +210,9 @@ mod tests {
         );
         // The broker redelivers only one of two unacknowledged messages. The connection in between,
         // without a message, does not change how many the broker owes.
-        continuity.ended(ended(2));
+        continuity.connection_ended(end_with_unacked(2));
         assert!(resume(&mut continuity).is_none());
-        continuity.ended(ended(0));
+        continuity.connection_ended(end_with_unacked(0));
         assert!(resume(&mut continuity).is_none() && continuity.handle_message(true).is_none());
         assert!(matches!(
             continuity.handle_message(false),
@@ -224,7 +224,7 @@ mod tests {
             (3, 1, 1)
         );
 
-        continuity.ended(ended(5));
+        continuity.connection_ended(end_with_unacked(5));
         assert!(matches!(
             connect_to_new_session(&mut continuity),
             Some(SessionNotice::SessionLost(_))
@@ -233,7 +233,7 @@ mod tests {
         assert!(clean_start(&mut continuity).is_none(), "a clean start was requested");
         assert_eq!((continuity.reconnects, continuity.sessions_lost), (5, 2));
 
-        continuity.ended(ended(5));
+        continuity.connection_ended(end_with_unacked(5));
         continuity.forget();
         assert!(
             resume(&mut continuity).is_none() && continuity.handle_message(false).is_none(),
@@ -245,14 +245,19 @@ mod tests {
     #[test]
     fn lost_session_is_at_risk_only_if_it_can_have_held_messages() {
         let now = Instant::now();
-        let all_accepted = Ended { accepted: 7, deferred: 0, window_full: false, at: now };
+        let all_accepted = SessionAtEnd { accepted: 7, deferred: 0, window_full: false, at: now };
         let restart = now + Duration::from_secs(30);
         for (last, attempt_failed, back_at, at_risk) in [
             (all_accepted, true, restart, None),
             (all_accepted, false, restart, Some(AtRisk::BrokerNotRestarted)),
-            (Ended { window_full: true, ..all_accepted }, true, restart, Some(AtRisk::WindowFull)),
             (
-                Ended { deferred: 3, ..all_accepted },
+                SessionAtEnd { window_full: true, ..all_accepted },
+                true,
+                restart,
+                Some(AtRisk::WindowFull),
+            ),
+            (
+                SessionAtEnd { deferred: 3, ..all_accepted },
                 true,
                 restart,
                 Some(AtRisk::Deferred { messages: 3 }),
@@ -261,7 +266,7 @@ mod tests {
         ] {
             let mut continuity = Continuity::default();
             connect_at(&mut continuity, false, false, now);
-            continuity.ended(last);
+            continuity.connection_ended(last);
             if attempt_failed {
                 continuity.attempt_failed();
             }

@@ -39,7 +39,7 @@ pub enum SessionEvent {
     ExactlyOnceRefused,
     /// Our DISCONNECT, and everything before it, has been written to the socket.
     DisconnectSent,
-    /// The connection is gone.
+    /// The connection ended, or the attempt to connect failed.
     Disconnected {
         /// Another client connected with the same client id (reason 0x8E).
         taken_over: bool,

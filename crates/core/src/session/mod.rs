@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use self::acks::Acks;
 pub use self::connack::ConnAck;
-use self::continuity::{Continuity, Ended, Terms};
+use self::continuity::{Continuity, SessionAtEnd, Terms};
 use self::events::{
     Admission, ConnectionState, DeferReason, Leave, SessionCommand, SessionConfig, SessionEvent,
     SessionNotice, SessionTotals,
@@ -64,7 +64,9 @@ pub struct Session {
     session_expiry: Duration,
     /// A SUBACK granted the subscription at least once.
     has_been_live: bool,
+    /// Throttles [`SessionNotice::ExactlyOnceRefused`].
     exactly_once_log: Throttle,
+    /// Throttles [`SessionNotice::CopiesIgnored`].
     copies_log: Throttle,
     /// The last connection ended with unacknowledged messages, or with acknowledgements that may
     /// not have been written.
@@ -306,7 +308,8 @@ impl Session {
         self.is_connected() || matches!(self.connection, ConnectionState::Closing { .. })
     }
 
-    /// Returns whether the connection is [open](Self::is_open), and no DISCONNECT was sent.
+    /// Returns whether the connection is [open](Self::is_open), and is not being closed by our
+    /// DISCONNECT.
     fn is_connected(&self) -> bool {
         matches!(
             self.connection,
@@ -444,7 +447,12 @@ impl Session {
         if self.is_open() {
             let deferred = usize::try_from(deferred).unwrap_or(usize::MAX);
             let window_full = unacked.saturating_add(deferred) >= self.window.messages();
-            self.continuity.ended(Ended { accepted: unacked, deferred, window_full, at: now });
+            self.continuity.connection_ended(SessionAtEnd {
+                accepted: unacked,
+                deferred,
+                window_full,
+                at: now,
+            });
         } else {
             self.continuity.attempt_failed();
         }

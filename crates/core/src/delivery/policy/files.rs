@@ -163,8 +163,8 @@ impl Files {
             entry.not_before = Some(now);
             successes > *entry.successes.get_or_insert(successes)
         });
-        // A file that times out would block the queue for the whole timeout at each replay, so
-        // defer it.
+        // A file that times out would block the queue for the whole timeout at each replay. So it
+        // is deferred even if no other insert commits, like a file that is refused permanently.
         let defers =
             others_succeed || matches!(kind, FailureKind::Permanent | FailureKind::TimedOut);
         if defers {

@@ -162,7 +162,7 @@ impl Delivery {
         // then be acknowledged before a slot is free.
         if used == slots
             && self.may_store(true, None, now)
-            && (self.has_slow_insert_under_pressure(now) || self.is_leaving_late(now))
+            && (self.has_slow_insert_under_pressure(now) || self.stores_because_leaving(now))
         {
             return Demand::ToStore;
         }
@@ -231,7 +231,8 @@ impl Delivery {
         }
     }
 
-    /// Processes the result of the last queries that the watcher (`src/app/schema.rs`) sent.
+    /// Processes the result of the last queries that the watcher (`src/app/schema.rs`) sent to
+    /// ClickHouse.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
         if status.answers.is_ok() && self.server.is_silent() {
             // ClickHouse answers again after a silence. It may never answer the inserts that were
@@ -243,7 +244,7 @@ impl Delivery {
                 if is_inserting && !std::mem::replace(&mut state.was_aborted, true) {
                     self.commands.push_back(DeliveryCommand::Abort(*id));
                 }
-                // Do not wait for the end of a retry delay.
+                // Retry at once, without waiting for the end of a delay.
                 if let Stage::Waiting { at } | Stage::Storing { attempt_at: at, .. } =
                     &mut state.stage
                 {
@@ -317,7 +318,7 @@ impl Delivery {
         {
             return None;
         }
-        if self.is_leaving_late(now) {
+        if self.stores_because_leaving(now) {
             return Some(StoreReason::Leaving);
         }
         // An attempt in flight may still succeed. It is a reason only if it is slow and the process
@@ -508,8 +509,9 @@ impl Delivery {
         self.under_pressure && self.fresh().any(is_slow)
     }
 
-    /// Returns whether the shutdown has lasted so long that uninserted batches go to the spool.
-    fn is_leaving_late(&self, now: Instant) -> bool {
+    /// Returns whether uninserted batches now go to the spool, because the shutdown has lasted for
+    /// `store_when_leaving_after`.
+    fn stores_because_leaving(&self, now: Instant) -> bool {
         self.leaving_since
             .is_some_and(|since| now >= since + self.settings.store_when_leaving_after)
     }

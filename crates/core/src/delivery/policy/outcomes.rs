@@ -13,7 +13,8 @@ use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
 
 impl Delivery {
-    /// Handles a commit.
+    /// Handles an insert that committed. `took`: its duration. `erased`: rows left out because
+    /// their driver is erased.
     pub(super) fn inserted(&mut self, id: BatchId, took: Duration, erased: u64, now: Instant) {
         self.clear_spool_refusal(id);
         self.attempt_answered(id);
@@ -119,8 +120,8 @@ impl Delivery {
         state.progress.attempts.failed(kind);
         let failures = state.progress.attempts.failures;
         let rows = state.progress.pieces.front().map_or(0, |piece| piece.rows.len());
-        // During an outage, the files are attempted in turn, and each fails only once per turn. So
-        // count the failures of all files together.
+        // During an outage, the files are attempted one after the other, so each file fails only
+        // now and then. Count the failures of all files together.
         let consecutive_failures =
             if state.fresh().is_some() { failures } else { self.files.failures() + 1 };
         self.server.failed(kind, &why, consecutive_failures, now);

@@ -11,7 +11,9 @@ use crate::delivery::retry::Attempts;
 /// waits this long, and may then be inserted before the disk answers.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The state of a batch; ARCHITECTURE.md draws the transitions.
+/// The state of a batch; ARCHITECTURE.md draws the transitions. `since`: start of the attempt or,
+/// in a stage without an attempt, of the disk operation. `storing_since`: start of the write to the
+/// spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// In memory only; the next attempt is due at `at`.
