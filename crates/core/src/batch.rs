@@ -183,7 +183,7 @@ impl Batcher {
         self.grow(bytes, now);
     }
 
-    /// Adds to the size of the open batch. Its age counts from the first call.
+    /// Adds to the size of the open batch. The batch's age counts from its first row.
     fn grow(&mut self, bytes: usize, now: Instant) {
         self.open.bytes += bytes;
         self.open.opened_at.get_or_insert(now);

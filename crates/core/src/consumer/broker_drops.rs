@@ -39,11 +39,13 @@ pub const REASONS: [(&str, &str); 6] = [
 /// Messages dropped, in the order of [`REASONS`].
 pub type Dropped = [u64; REASONS.len()];
 
+/// The reported drops of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct BrokerDrops {
     /// Each node's last reported counters, by the node's name and in the order of [`REASONS`].
     /// `None`: not reported yet.
     nodes: BTreeMap<Vec<u8>, [Option<u64>; REASONS.len()]>,
+    /// Sums over all nodes, each counted from the node's first report.
     dropped: Dropped,
 }
 

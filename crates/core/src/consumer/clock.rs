@@ -4,19 +4,20 @@
 //! comparisons, the monotonic clock detects jumps.
 //!
 //! Before the first comparison, for example while ClickHouse is down, the fleet's messages are the
-//! reference: if the clock is right, most messages are fresh. A message counts as refused if at
-//! least one of its fixes would be rejected for its age. The clock is in doubt if there is at least
-//! one refused message, and there are at least as many refused messages as fresh ones.
+//! reference: if the clock is right, most messages are fresh. A message is out of range if at least
+//! one of its fixes would be rejected as too old or too new. The clock is in doubt if at least one
+//! message was out of range, and at least as many messages were out of range as were fresh.
 //!
-//! While the clock is in doubt, a QoS 1 message is deferred if it counts as refused, or if one of
-//! its fixes has no time and would get the time of this clock. All later messages of the same
-//! session are deferred too. Other messages are accepted.
+//! While the clock is in doubt, a QoS 1 message is deferred if it is out of range, or if one of its
+//! fixes has no time and would get the time of this clock. All later messages of the same session
+//! are deferred too. Other messages are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::intake::{AgeCheck, Now, SessionIndex};
 
+/// The wall clock, as far as it can be trusted; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     /// Largest tolerated jump of the wall clock.
@@ -29,11 +30,10 @@ pub(super) struct Clock {
     jumps: u64,
     /// The clock has been compared with ClickHouse's clock at least once.
     was_compared: bool,
-    /// Fresh messages before the first comparison.
+    /// Messages before the first comparison that were fresh, see [`AgeCheck::has_fresh`].
     fresh: u64,
-    /// Messages before the first comparison with at least one fix that would be rejected for its
-    /// age, measured with this host's clock.
-    refused: u64,
+    /// Messages before the first comparison that were out of range.
+    out_of_range: u64,
     /// Sessions with a message that is deferred until the clock is trusted.
     deferring_sessions: BTreeSet<SessionIndex>,
 }
@@ -52,8 +52,8 @@ impl Clock {
     /// not redeliver it.
     pub(super) fn may_accept(&mut self, session: Option<SessionIndex>, ages: AgeCheck) -> bool {
         self.fresh += u64::from(ages.has_fresh);
-        self.refused += u64::from(ages.has_refused);
-        let must_wait = self.is_in_doubt() && (ages.has_refused || ages.has_undated);
+        self.out_of_range += u64::from(ages.has_out_of_range);
+        let must_wait = self.is_in_doubt() && (ages.has_out_of_range || ages.has_undated);
         self.deferring_sessions.extend(session.filter(|_| must_wait));
         !must_wait || session.is_none()
     }
@@ -64,7 +64,7 @@ impl Clock {
     }
 
     fn is_in_doubt(&self) -> bool {
-        !self.was_compared && self.refused > 0 && self.refused >= self.fresh
+        !self.was_compared && self.out_of_range > 0 && self.out_of_range >= self.fresh
     }
 
     /// Returns the line of `/readyz`. `None` if the clock can be trusted. `None` also while the

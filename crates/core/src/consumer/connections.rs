@@ -34,6 +34,7 @@ const AUTO_MIN: usize = 4;
 /// Maximum number of sessions that have a `/readyz` line of their own.
 const NAMED_MAX: usize = 3;
 
+/// The next step of adding sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrowthStep {
     Nothing,
@@ -44,6 +45,7 @@ pub(super) enum GrowthStep {
     Visit,
 }
 
+/// Decides when a session or a visit is added.
 #[derive(Debug)]
 pub(super) struct Growth {
     connections: Connections,

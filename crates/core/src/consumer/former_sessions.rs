@@ -38,6 +38,7 @@ pub struct FormerSessionTotals {
     pub contested: u64,
 }
 
+/// The search for former sessions, and the order in which they are ended.
 #[derive(Debug)]
 pub(super) struct FormerSessions {
     /// Visit every index: for `milepost drain`, whose previous process may have had any number of

@@ -16,6 +16,7 @@ use std::time::Duration;
 /// this many members, the age is not raised.
 const INSERTS_PER_AGE: u32 = 2;
 
+/// The size of the group, and the age at which a batch closes in a group of that size.
 #[derive(Debug)]
 pub(super) struct GroupAge {
     /// `batch.age_max`.

@@ -28,6 +28,7 @@ pub const PATIENCE: Duration = Duration::from_millis(750);
 /// counts as hung, and the session moves to another node.
 pub const NODE_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A node, and whether it can be reached.
 #[derive(Debug)]
 struct NodeState {
     node: Node,
@@ -59,6 +60,7 @@ struct Placement {
     moves_at: Option<Instant>,
 }
 
+/// The nodes of the broker, and the placement of each session on a node.
 #[derive(Debug)]
 pub(super) struct Nodes {
     states: Vec<NodeState>,

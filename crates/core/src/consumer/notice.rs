@@ -14,6 +14,7 @@ use crate::throttle::Throttle;
 /// A node of the broker: `host:port`.
 pub type Node = Arc<str>;
 
+/// A log line of the consumer, a session or delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConsumerNotice {
     Session(SessionIndex, session::events::SessionNotice),

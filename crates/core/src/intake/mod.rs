@@ -43,7 +43,7 @@ pub struct AgeCheck {
     /// clock.
     pub has_fresh: bool,
     /// At least one fix would be rejected as too old or too new.
-    pub has_refused: bool,
+    pub has_out_of_range: bool,
     /// At least one fix has no time, and would get this host's time.
     pub has_undated: bool,
 }
@@ -243,12 +243,13 @@ impl Intake {
         self.decoded.clear();
         self.decoder.decode(message, received_at, &mut self.decoded);
         let Decoded { positions, rejects, omissions, .. } = &self.decoded;
-        let is_refused = |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
+        let is_out_of_range =
+            |reject: &Reject| matches!(reject.reason, Reason::TooOld | Reason::TooNew);
         let is_fresh =
             |fix: &Position| fix.ts.unix_ms().abs_diff(received_at.unix_ms()) <= FRESH_MS;
         AgeCheck {
             has_fresh: omissions.undated == 0 && positions.iter().any(is_fresh),
-            has_refused: rejects.iter().any(is_refused),
+            has_out_of_range: rejects.iter().any(is_out_of_range),
             has_undated: omissions.undated > 0,
         }
     }
@@ -450,10 +451,15 @@ mod tests {
         let (fix, invalid) = (r#"{"lat":1,"lng":2}"#, "broken");
         let began = Instant::now();
         for second in [fix, invalid] {
-            for (first, age_in_limits) in
-                [(fix, 1), (invalid, 1), (fix, 2), (invalid, 2), (fix, 0), (invalid, 0)]
-            {
-                let instant = began + age_in_limits * AGE_MAX;
+            for (first, age) in [
+                (fix, AGE_MAX),
+                (invalid, AGE_MAX),
+                (fix, 2 * AGE_MAX),
+                (invalid, 2 * AGE_MAX),
+                (fix, Duration::ZERO),
+                (invalid, Duration::ZERO),
+            ] {
+                let instant = began + age;
                 for demand in 0..2 {
                     let mut intake = intake();
                     intake.set_demand(demand);

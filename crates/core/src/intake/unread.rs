@@ -43,6 +43,7 @@ pub struct UnreadNotice {
     pub names: Vec<Arc<str>>,
 }
 
+/// A source, and which of its unread fields are known.
 #[derive(Debug)]
 struct SourceFields {
     /// Topic filter of the source.
@@ -55,6 +56,7 @@ struct SourceFields {
     is_undated_logged: bool,
 }
 
+/// The unread fields of all sources.
 #[derive(Debug)]
 pub(super) struct UnreadFields {
     /// A decoder that also lists the unread fields.

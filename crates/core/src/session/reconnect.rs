@@ -41,6 +41,7 @@ pub(super) struct ConnectionEnd {
     pub(super) why: String,
 }
 
+/// The failures of a session's connections, and the delays that follow from them.
 #[derive(Debug)]
 pub(super) struct Reconnect {
     /// Consecutive connections that ended within [`GOOD_CONNECTION`] of their subscription, or were

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 /// interval covers the moments before and after an insert.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// The saturation of one session's window; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Saturation {
     /// Start of the current interval, and time of the last sample in it.

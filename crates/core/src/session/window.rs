@@ -62,6 +62,7 @@ pub struct Window {
     pause: Duration,
 }
 
+/// An early insert that shows whether the window is full.
 #[derive(Debug)]
 struct Probe {
     /// Number of unacknowledged messages when the probe was made.

@@ -35,8 +35,10 @@ pub(super) struct Failure<'a> {
     pub(super) progress: Progress,
 }
 
+/// A file in the replay queue.
 #[derive(Debug, Default)]
 struct Entry {
+    /// `None`: the file is from an earlier process, and this process has not attempted it yet.
     progress: Option<Progress>,
     /// Number of inserts (of any batch) that had committed when the file first failed or was last
     /// deferred. If more have committed at a later failure, the file itself is at fault.
@@ -52,6 +54,7 @@ struct Entry {
     has_newer_format: bool,
 }
 
+/// The replay queue; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     entries: BTreeMap<File, Entry>,

@@ -75,6 +75,7 @@ pub enum Demand {
     Nothing,
 }
 
+/// The delivery policy; see the module's documentation.
 #[derive(Debug)]
 pub struct Delivery {
     settings: DeliveryConfig,

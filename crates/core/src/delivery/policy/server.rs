@@ -51,7 +51,7 @@ pub(super) struct Server {
     /// of replayed files, since the last commit. `None` after a commit, and once no batch is left.
     last_failure: Option<(String, u32)>,
     /// Why the watcher's queries are not answered, and since when; `None` if they are answered.
-    silent: Option<(String, Instant)>,
+    silence: Option<(String, Instant)>,
     /// Number of inserts that failed permanently.
     refusals: u64,
 }
@@ -70,7 +70,7 @@ impl Server {
             waiting_since: None,
             no_answer_log: Throttle::once(),
             last_failure: None,
-            silent: None,
+            silence: None,
             refusals: 0,
         }
     }
@@ -84,7 +84,7 @@ impl Server {
     /// succeed. A permanent failure of the last attempt does not count while ClickHouse is silent:
     /// why inserts would fail is then unknown.
     pub(super) fn needs_operator(&self) -> bool {
-        self.is_refusing && self.silent.is_none() || matches!(self.schema, Schema::Refused(_))
+        self.is_refusing && self.silence.is_none() || matches!(self.schema, Schema::Refused(_))
     }
 
     /// Returns whether inserts fail, and the next attempt of a fresh batch is not due yet. `false`
@@ -164,19 +164,19 @@ impl Server {
         if refusals == self.refusals {
             self.schema = schema;
         }
-        self.silent =
-            answers.err().map(|why| (why, self.silent.take().map_or(now, |(_, since)| since)));
+        self.silence =
+            answers.err().map(|why| (why, self.silence.take().map_or(now, |(_, since)| since)));
     }
 
     /// Returns whether the watcher's last queries were not answered.
     pub(super) fn is_silent(&self) -> bool {
-        self.silent.is_some()
+        self.silence.is_some()
     }
 
     /// Returns which queries the watcher should send, and how soon. An insert in flight causes
     /// queries only once it is slow: under traffic, some insert is always in flight.
     pub(super) fn watcher_request(&self, now: Instant) -> WatcherRequest {
-        let in_doubt = self.last_failure.is_some() || self.silent.is_some() || !self.has_tables();
+        let in_doubt = self.last_failure.is_some() || self.silence.is_some() || !self.has_tables();
         let insert_is_slow =
             self.waiting_since.is_some_and(|since| now >= since + CLOCK_QUERIED_AFTER);
         // The consumer counts the jumps of the clock.
@@ -202,7 +202,7 @@ impl Server {
         }
         let waited =
             self.waiting_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        match (&self.last_failure, &self.silent) {
+        match (&self.last_failure, &self.silence) {
             (Some((why, failures)), _)
                 if self.is_refusing || *failures >= FAILURES_UNREADY || waited >= UNREADY_AFTER =>
             {
