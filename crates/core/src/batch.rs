@@ -82,7 +82,7 @@ impl Batch {
     }
 }
 
-/// The one open batch.
+/// Builds the open batch. There is one open batch at a time.
 #[derive(Debug)]
 pub struct Batcher {
     limits: Limits,

@@ -144,8 +144,8 @@ fn insert<'r, T: 'r>(
 
 impl Insert {
     /// Returns a range of the rows as a separate insert. `None` if the insert cannot be split,
-    /// because its columns are not those of a known table, as in a file of another version. The
-    /// whole range never needs a split.
+    /// because its columns are not those of a known table, as in a file of another version. A range
+    /// of all rows needs no split.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {

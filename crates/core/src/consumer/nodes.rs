@@ -1,7 +1,7 @@
 //! The nodes of the broker, and the node of each session.
 //!
 //! Guarantee: sessions are spread evenly at the start. A session that loses its node first tries
-//! the same node again: to resume on another node is a takeover, in which a broker can lose
+//! the same node again: resuming on another node is a takeover, in which a broker can lose
 //! messages. After [`PATIENCE`] the session moves to another node, and stays there. A node that no
 //! session uses gets a new session, which waits for this node without a time limit.
 

@@ -24,7 +24,8 @@ const DELAYS_PER_EXPIRY: u32 = 3;
 /// After a connection that was subscribed for at least this long, the next delay starts from the
 /// minimum. A connection that ended earlier counts as short.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10);
-/// After this many short connections in a row, the log names the likely cause.
+/// After this many short connections, with no long one between them, the log names the likely
+/// cause.
 const SHORT_CONNECTIONS_MAX: u32 = 3;
 /// Minimum interval between log lines with the same reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -57,8 +58,7 @@ pub(super) struct Reconnect {
     /// Number of connections that ended because another client took the session over.
     pub(super) takeovers: u64,
     /// Limits the log lines about lost connections: one per reason and [`LOGGED_EVERY`]. A granted
-    /// subscription resets the limit, unless the last [`SHORT_CONNECTIONS_MAX`] connections were
-    /// short.
+    /// subscription resets the limit while `short_connections` is below [`SHORT_CONNECTIONS_MAX`].
     log: ReasonThrottle,
     /// Limits log lines about successful connections, after [`SHORT_CONNECTIONS_MAX`] short
     /// connections.

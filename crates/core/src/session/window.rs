@@ -3,7 +3,7 @@
 //!
 //! Messages are acknowledged after the insert, so the window limits how many messages of this
 //! connection a batch can have. When the window is full, the broker sends nothing more on this
-//! connection until the batch is inserted. To wait for more rows would then only delay the batch.
+//! connection until the batch is inserted. Waiting for more rows would then only delay the batch.
 //!
 //! CONNACK does not state the window reliably: its Receive Maximum limits what *we* may publish
 //! (MQTT 5, 3.2.2.3.3). EMQX announces its delivery window as Receive Maximum; HiveMQ and Mosquitto
