@@ -3,7 +3,7 @@
 
 use memchr::memchr2_iter;
 
-use super::json::{Scalar, resolution, seconds_lost};
+use super::json::{Scalar, coarse_resolution_s, resolution};
 use super::refusal::{Refusal, refuse};
 use super::unit::TimeUnit;
 use crate::number::Number;
@@ -45,7 +45,7 @@ fn is_rounded(sent: &str) -> bool {
 /// # Errors
 /// The lost digits stand for more than one second.
 pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
-    match seconds_lost(text, unit) {
+    match coarse_resolution_s(text, unit) {
         Some(seconds) => refuse(
             Reason::BadTs,
             format!(

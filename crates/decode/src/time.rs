@@ -341,9 +341,10 @@ pub(super) fn explain_date_digits(
 }
 
 /// Returns whether a string is `yyyymmdd` or `yyyymmddhhmmss`, perhaps with a fraction after a
-/// point or as three digits. As Unix time, such a number would be in 1970 or after 2560.
+/// point or as three digits. Read as Unix time, such a number would be a time in 1970 or after
+/// 2560.
 pub(super) fn is_date_in_digits(text: &str) -> bool {
-    // Nearly every time is RFC 3339.
+    // Nearly every time is RFC 3339, so reject those first.
     if text.as_bytes().get(4) == Some(&b'-') {
         return false;
     }
