@@ -96,12 +96,12 @@ impl Measured {
             let is_angle = self.quantity == Quantity::Angle && ["angle", "angles"].contains(&stem);
             let is_unread =
                 || is_angle && !self.is_place() && is_unread_unit(Quantity::Angle, text);
-            let may_be_bare =
+            let takes_bare_unit =
                 is_of_speed || is_of_value || is_of_alt() || is_of_angle() || is_unread();
             let is_bare = is_bare || is_angle;
-            // `"units":{"isMetric":false}`
-            let beside = if is_in_units && is_system { &grandparent } else { &parent };
-            return holds_field(beside) && (names_field(stem) || is_bare && may_be_bare);
+            // In `"units":{"isMetric":false}`, the member describes the object around `units`.
+            let described = if is_in_units && is_system { &grandparent } else { &parent };
+            return holds_field(described) && (names_field(stem) || is_bare && takes_bare_unit);
         }
         is_in_units && holds_field(&grandparent) && names_field(&name)
     }
@@ -184,7 +184,7 @@ impl Measured {
     }
 
     /// Reduces the path to its last name, as seen from the object around the points.
-    fn be_beside_points(&mut self) {
+    fn reduce_path_to_name(&mut self) {
         self.path = self.path.rsplit('/').next().unwrap_or_default().to_owned();
     }
 }
@@ -249,7 +249,8 @@ impl Units {
         units
     }
 
-    /// Removes the names of objects such as `properties` and `metadata` before the units.
+    /// Removes the leading names of objects such as `properties` and `metadata` from the paths of
+    /// the units.
     fn without_parents(mut self) -> Self {
         for (path, _) in &mut self.stated {
             while let Some((parent, rest)) = path.split_once('/')
@@ -332,7 +333,7 @@ pub(super) fn check_units_around(
 ) -> Result<(), Refusal> {
     let mut may_be_radians = true;
     fields.retain_mut(|field| {
-        field.be_beside_points();
+        field.reduce_path_to_name();
         let mut numbers = numbers_called(as_text(json), &field.path).peekable();
         let is_sent = numbers.peek().is_some();
         may_be_radians &= !field.is_place() || numbers.all(|number| field.may_be_radians(number));
@@ -357,8 +358,8 @@ pub(super) fn check_units_of_frame(
     settled: &[&str],
 ) -> Result<(), Refusal> {
     fields.retain(|field| !settled.contains(&field.field));
-    fields.iter_mut().for_each(Measured::be_beside_points);
-    // A file may have other bytes than UTF-8 in its names.
+    fields.iter_mut().for_each(Measured::reduce_path_to_name);
+    // The names in a file may contain bytes that are not UTF-8.
     let frame = String::from_utf8_lossy(frame);
     let object = Object::AroundPoints;
     check_announced(frame.as_bytes(), fields.iter(), object, is_about_all, None)?;

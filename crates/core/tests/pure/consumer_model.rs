@@ -62,7 +62,7 @@ proptest! {
         world.turn();
         world.leave(if unsubscribe { Leave::Unsubscribe } else { Leave::KeepSession });
         world.turn();
-        world.broker_is_busy(Duration::from_millis(busy_ms));
+        world.keep_broker_busy(Duration::from_millis(busy_ms));
         for _ in 0..300 {
             if world.consumer.has_ended() {
                 break;

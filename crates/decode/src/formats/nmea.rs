@@ -26,8 +26,8 @@ use crate::unit::SpeedUnit;
 const LINE_BYTES_MAX: usize = 256;
 /// Number of a sentence's fields that are split off. RMC, GGA and ZDA have fewer.
 const FIELDS_MAX: usize = 20;
-/// Maximum number of sentences that are compared with each other one by one. For more, a hash table
-/// finds those with the same time.
+/// Maximum number of sentences that are compared with each other one by one. If there are more, a
+/// hash table finds the sentences with the same time.
 const COMPARED_MAX: usize = 32;
 
 /// A valid RMC or GGA sentence.
@@ -184,9 +184,9 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Returns which of the first and the last line hold a GGA sentence whose RMC sentence is in the
-/// previous or next message. Such a GGA sentence must not be stored as a separate fix: it would
-/// replace the fix of the RMC sentence, which has more fields.
+/// Checks whether the first line, and the last line, is a GGA sentence whose RMC sentence is in the
+/// previous or the next message. Returns the indices of such lines. Such a GGA sentence must not be
+/// stored as a separate fix: it would replace the fix of the RMC sentence, which has more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let lines_without_rmc =
@@ -194,8 +194,9 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     let edges = [0, last].map(|edge| lines_without_rmc().find(|line| *line == edge));
     let at_edges = edges.iter().flatten().count();
     let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
-    // A receiver may also send GGA sentences alone. So the lines count only if the message has a
-    // pair of sentences, and no GGA sentence without RMC between its first and last line.
+    // A receiver may also send GGA sentences alone. Therefore, the two lines count only if some RMC
+    // sentence of the message has its GGA sentence, and no GGA sentence between the two lines lacks
+    // its RMC sentence.
     if at_edges > 0 && lines_without_rmc().count() <= at_edges && has_pairs() {
         edges
     } else {
@@ -246,8 +247,8 @@ fn add_fix(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
     }
 }
 
-/// Parses a sentence. A simulator's fix (mode `S`, quality 8) and one of mode `N`, not valid, count
-/// as no fix.
+/// Parses a sentence. A fix of a simulator (mode `S` or quality 8), or of mode `N` (not valid),
+/// counts as no fix.
 ///
 /// # Errors
 /// The line is not a sentence, its checksum is wrong, or one of its fields cannot be read.
