@@ -61,7 +61,7 @@ impl AgeLimits {
     }
 }
 
-/// Parses a `ts` that is not a number.
+/// Parses a `ts` that is not a number, or that the format reads as a string.
 #[inline(never)]
 fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i64, Refusal> {
     // A number such as 251126101500, which a pattern parses as text.

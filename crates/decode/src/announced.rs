@@ -13,7 +13,8 @@ pub(super) enum Announcement {
     Notation,
     /// A heading counts from true or magnetic north.
     North,
-    /// Like [`North`](Self::North), but a letter may mean something else: `"heading_type":"M"`.
+    /// Like [`North`](Self::North), but only words count: in `"heading_type":"M"`, the letter may
+    /// mean something else.
     NorthInWords,
     /// A flag that a heading counts from magnetic north.
     IsMagnetic,
@@ -23,12 +24,16 @@ pub(super) enum Announcement {
     Level,
 }
 
+/// Endings of names that announce a scale.
 const SCALES: [&str; 7] =
     ["scalefactor", "scalingfactor", "factor", "scale", "scaling", "multiplier", "divisor"];
+/// Endings of names that announce a notation.
 const NOTATIONS: [&str; 3] = ["format", "encoding", "notation"];
 /// Names of a notation that name no coordinate.
 const BARE_NOTATIONS: [&str; 2] = ["format", "notation"];
+/// Endings of names that announce the north of a heading.
 const REFERENCES: [&str; 2] = ["reference", "ref"];
+/// Endings of names that announce the level of an altitude.
 const LEVELS: [&str; 4] = ["reference", "ref", "type", "datum"];
 /// Endings of names such as `speed_type`, which may state a unit.
 const TYPES: [&str; 2] = ["type", "format"];
@@ -57,7 +62,8 @@ const SCALES_OF_TIME: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
 /// Returns the announcement that a name makes, and the normalised name of the field or fields that
-/// it is about. [`may_announce`] runs before this function, so it must accept all such names.
+/// the announcement is about. [`may_announce`] runs first, so it must accept every name for which
+/// this function returns `Some`.
 pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let name = normalised(name);
     let stem = |ends: &[&str], is_stem: &dyn Fn(&str) -> bool| {
@@ -144,7 +150,7 @@ pub(super) fn may_announce(key: &[u8], last: &[u8; 5]) -> bool {
             | [_, _, b'r', b'e', b'f']
             | b"north"
             | b"ompas" => true,
-            // Not `location` or `duration`.
+            // `notation`, but not `location` or `duration`.
             b"ation" => key.last_chunk().is_some_and(|last: &[u8; 8]| {
                 last.first_chunk().is_some_and(|first| is_lower(first, b"not"))
             }),

@@ -116,8 +116,8 @@ fn has_exponent(text: &str) -> bool {
     begins_number && text.contains('.') && resolution(text).is_some()
 }
 
-/// Returns whether a string is a program's word for a missing value, such as `NULL` or `None`. As
-/// an id, the word would give all fixes without a driver to one driver.
+/// Returns whether a string is a program's word for a missing value, such as `NULL` or `None`. If
+/// the word were accepted as an id, all fixes without a driver would belong to one driver.
 fn means_none(text: &str) -> bool {
     let text = text.trim_ascii();
     text.len() <= 9

@@ -54,8 +54,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
         (b'd', b'a', b't') => key.len() == 5 && lower(3) == b'u',
         (b'g', b'e', b'o') => lower(3) == b'd',
         (b'c' | b's', b'r', b's') => key.len() == 3,
-        // Excludes `coords`, and `coordinates`, too. `coordSystem` is as long as `coordinates`, but
-        // has an `s` after `coord`.
+        // Excludes `coords` and `coordinates`. `coordSystem` is as long as `coordinates`, but has
+        // an `s` after `coord`.
         (b'c', b'o', b'o') => key.len() > 6 && (key.len() != 11 || lower(5) == b's'),
         _ => false,
     }
@@ -115,7 +115,7 @@ pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Res
     check(json.as_bytes(), "", is_about_all, keep, place)
 }
 
-/// Tells where an object comes from, for errors.
+/// The origin of an object, for errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Message,

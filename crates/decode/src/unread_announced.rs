@@ -48,7 +48,7 @@ const BARE_NOTATIONS: [&str; 8] = [
 /// Notations of coordinates that count only as the whole value: `rad` also begins other words.
 const WHOLE_NOTATIONS: [&str; 3] = ["rad", "radians", "semicircles"];
 
-/// The object that announces something.
+/// The object whose members may be announcements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     /// The point, whose members have the paths of the fields.
@@ -155,10 +155,15 @@ fn parent_and_name(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Checks a scale. A scale is accepted if the configured unit shows that the operator knows of it:
-/// a size that no named unit has, a named unit times or divided by the scale, or any stated unit of
-/// degrees. Also accepted: 1, 0, a text that is no number, a size that equals the configured unit,
-/// and a scale that `keep` names.
+/// Checks a scale. A scale is accepted if the configured unit shows that the operator knows of the
+/// scale:
+///
+/// - The size of the unit is that of no named unit.
+/// - The unit is a named unit times or divided by the scale.
+/// - The field is in degrees, and the configuration states its unit.
+///
+/// Also accepted: 1, 0, a text that is no number, a size that equals the configured unit, and a
+/// scale that `keep` names.
 fn check_scale(
     path: &str,
     text: &str,
@@ -171,7 +176,8 @@ fn check_scale(
     let is_right = match size(text, field.quantity) {
         Some(size) => is_same(size),
         None => scale(text).is_none_or(|scale| {
-            // If the format reads m/s, a scale of 1000 does not mean that mm/s was multiplied.
+            // A default unit does not count: m/s equals mm/s times a scale of 1000, but does not
+            // show that the operator knows of this scale.
             let is_scaled = |known: f64| is_same(known * scale) || is_same(known / scale);
             let mut known = field.quantity.names().iter();
             scale == 1.0 || scale == 0.0 || own != 1.0 && known.any(|(_, known)| is_scaled(*known))
@@ -264,7 +270,7 @@ fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refus
     )
 }
 
-/// Checks a point with a time for a member that states another scale of times than UTC.
+/// Checks whether a member of a point with a time states another time scale than UTC.
 ///
 /// # Errors
 /// The point has such a member, and its time is not a string that ends in `Z`.

@@ -1,6 +1,6 @@
-//! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
-//! format does not read. The place of such a point is an old one, or a wrong one. Also finds flags
-//! that state that the time, or an optional field, is not valid.
+//! Finds flags that the format does not read and that state that the receiver has no fix, such as
+//! `"valid":false`. The position of such a point is old or wrong. Also finds flags that state that
+//! the time, or an optional field, is not valid.
 
 use super::field_flags::{Unknown, field_of_flag, may_be_flag};
 use super::field_names::normalised;
@@ -100,8 +100,8 @@ const TIME_FLAGS: [&str; 13] = [
 ];
 /// Names of flags that are set if the time is invalid: the opposite of [`TIME_FLAGS`].
 const INVALID_TIME_FLAGS: [&str; 2] = ["timeinvalid", "istimeinvalid"];
-/// Names of members whose string states whether there is a fix. A number there means something
-/// else.
+/// Names of members whose string states whether there is a fix. A number under such a name means
+/// something else.
 const STATES: [&str; 17] = [
     "gps",
     "gnss",
@@ -269,7 +269,8 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let name = bare_name(&String::from_utf8_lossy(key));
     let is_in = |names: &[&str]| names.contains(&&*name);
     match stated {
-        // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` checks the object's name.
+        // A `type` or a `lock` counts only inside an object that describes the receiver, as in
+        // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`. `check_fix` checks the object's name.
         FlagValue::Unset => {
             is_in(&FLAGS)
                 || is_in(&TIME_FLAGS)
@@ -287,7 +288,7 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     }
 }
 
-/// Returns the meaning of a value as a flag; `None` if it is not a flag's.
+/// Returns the meaning of a value as a flag. `None`: no flag has such a value.
 #[cold]
 fn flag_value(value: &str) -> Option<FlagValue> {
     if !may_be_flag_word(value) {
@@ -326,7 +327,7 @@ static WORD_LENGTHS: [u64; 128] = {
 /// values are not, such as the `type` of GeoJSON.
 fn may_be_flag_word(value: &str) -> bool {
     let value = value.trim_ascii().as_bytes();
-    // The length says nothing about a value with separators, and the table has only ASCII.
+    // The table cannot judge a value with separators, which change its length, and has only ASCII.
     if value.len() > VALUE_BYTES_MAX || !value.iter().all(u8::is_ascii_alphanumeric) {
         return true;
     }

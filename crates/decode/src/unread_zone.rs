@@ -48,9 +48,9 @@ pub fn is_zone_in_other_language(name: &str) -> bool {
     TRANSLATIONS.iter().any(|word| name.contains(word))
 }
 
-/// Checks a point for members that contradict its time in UTC. If the time ends in `Z`, that is a
-/// flag that states that times are not in UTC. For any other time, that is a scale of times that is
-/// ahead of UTC.
+/// Checks whether a member of a point contradicts its time. If the time is a string that ends in
+/// `Z`, such a member is a flag that states that times are not in UTC. For any other time, such a
+/// member names a time scale that is ahead of UTC, such as that of GPS.
 ///
 /// # Errors
 /// The point has such a flag or scale.
@@ -72,9 +72,9 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
     flag.map_or(Ok(()), |flag| refuse(Reason::BadTs, format!("{flag}: {remedy}")))
 }
 
-/// Checks a point whose time has no offset, and was read in the configured zone, for a member that
-/// states another zone. If the configured zone is an offset or UTC, nothing is checked: some
-/// devices send the zone of their display beside times in UTC.
+/// Checks whether a member of a point states another zone than the configured one, if the time was
+/// read in the configured zone because it has no offset. If the configured zone is an offset or
+/// UTC, nothing is checked: some devices send the zone of their display beside times in UTC.
 ///
 /// # Errors
 /// A member states another zone.
@@ -93,7 +93,7 @@ pub(super) fn check_zone(
     }
 }
 
-/// Returns whether a member may have the name of a zone or of a flag of UTC.
+/// Returns whether the JSON may contain the name of a zone or of a flag of UTC.
 fn may_state_zone(json: &[u8]) -> bool {
     json.windows(3).any(|part| {
         let [a, b, c] = [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20];
@@ -145,7 +145,7 @@ fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
         let Value::Scalar(value) = value else { return };
         let mut names = path.rsplit('/');
         let mut name = normalised(names.next().unwrap_or_default());
-        // `timezone/name`, `tz/id` and `timezone/offset`.
+        // In `timezone/name`, `tz/id` and `timezone/offset`, the object has the name of a zone.
         if let Some((parent, rest)) = path.rsplit_once('/').map(|(parents, _)| {
             parents.rsplit_once('/').map_or((parents, ""), |(rest, parent)| (parent, rest))
         }) && is_zone_name(&normalised(parent))
@@ -182,7 +182,7 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     if !is_of_place(zone) {
         return Ok(());
     }
-    // A file may have other bytes than UTF-8 in its names.
+    // The names in a file may contain bytes that are not UTF-8.
     let enclosing = String::from_utf8_lossy(enclosing);
     let mut other = None;
     each_own_member(enclosing.as_bytes(), &mut |path, name, value| {
@@ -246,8 +246,8 @@ fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp)
     is_abbreviation(value) && !zone_example(value).is_empty() && !uses(given, in_english(value), at)
 }
 
-/// Returns whether a number of hours, minutes or seconds is the offset of another zone. 0 may mean
-/// that the device has no zone.
+/// Returns whether a number of hours, minutes or seconds is the offset of another zone. Returns
+/// `false` for 0, which may mean that the device has no zone.
 fn is_other_offset(number: f64, seconds: i32) -> bool {
     let is_multiple = |step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
     let may_be =

@@ -510,7 +510,7 @@ fn rejected_spool_files_do_not_delay_other_files() {
     let began = rig.now;
     while rig.inserted.len() < 30 {
         rig.wait(Duration::from_millis(200));
-        rig.report_schema(Schema::Ready); // the repeated check finds the tables in order
+        rig.report_schema(Schema::Ready); // a repeated check finds all tables
         assert!(rig.now < began + Duration::from_secs(180));
     }
     assert!(rig.unready().contains("Permanent"), "{}", rig.unready());
