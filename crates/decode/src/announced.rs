@@ -134,8 +134,8 @@ pub(super) fn announces(key: &[u8]) -> bool {
     announcement(&name).is_some() || is_scale_of_time(&normal) || speed_of_type(&normal).is_some()
 }
 
-/// Returns whether a key without an `s` at its end may announce something; reads only its first and
-/// last bytes. `last`: the last bytes in lower case.
+/// Returns whether a key may announce something; reads only its first and last bytes. `key`: the
+/// key without the `s` at its end, if it has one; `last`: the last bytes of `key` in lower case.
 #[inline]
 pub(super) fn may_announce(key: &[u8], last: &[u8; 5]) -> bool {
     may_be_scale(last)

@@ -37,7 +37,7 @@ impl Measured {
         }
     }
 
-    /// Returns how to state the unit.
+    /// Returns the end of an error: the ways to state the unit.
     pub(super) fn remedy(&self) -> String {
         let (field, option) = (self.field, self.option());
         format!("map it with {field}_unit in [formats.NAME], or give {option} to import")

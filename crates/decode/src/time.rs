@@ -649,7 +649,8 @@ mod tests {
             ("Sat,2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
             ("Sat,31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31T07:00:00Z"),
             ("Samstag 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
-            // The weekday of the day before, and the Sunday of firmware that sets no weekday.
+            // Accepted, although wrong: the weekday of the day before, and the Sunday that some
+            // firmware states for every date.
             ("Fri, 31 Jan 2026 23:30:00 +0000", "Z", "2026-01-31T23:30:00Z"),
             ("Sun Jan 28 08:00:00 UTC 2026", "Z", "2026-01-28T08:00:00Z"),
             ("Sa, 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),

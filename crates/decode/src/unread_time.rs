@@ -77,7 +77,7 @@ const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 /// usual name of the time; otherwise `Missing`.
 ///
 /// # Errors
-/// The point has a time that is not read, or states that its place is older than the message.
+/// The point has a time that is not read, or states that its fix is older than the message.
 #[cold]
 pub(super) fn substitute_time<'j>(
     origin: &Origin<'j>,

@@ -1,5 +1,5 @@
-//! Tests that a payload which announces how its values are written, or has fixes beside those that
-//! the format reads, is never stored differently in silence.
+//! Tests two kinds of payloads that must not be misread in silence: payloads that announce how
+//! their values are written, and payloads with fixes beside those that the format reads.
 
 mod common;
 

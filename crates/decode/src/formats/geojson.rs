@@ -63,7 +63,7 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/fixTime", TIME),
     ("properties/fixtime", TIME),
 ];
-/// Slot of the latitude that is repeated as a member, and the paths of such members.
+/// Slot for a latitude that a member repeats, and the paths of such members.
 const REPEATED_LAT: usize = 14;
 const REPEATED_LATS: [&str; 10] = [
     "properties/latitude",
@@ -191,7 +191,7 @@ pub(super) fn read(
     points.add(&point, &Origin { driver, enclosing, root: &["properties"], raw: json })
 }
 
-/// Returns the paths that a Feature is read by.
+/// Returns the paths of all values that are read from a Feature.
 pub(super) fn paths() -> Paths {
     let mut paths = Paths::new(FIELDS);
     ALIASES.iter().for_each(|(path, slot)| paths.add_alias(path, *slot));
