@@ -187,7 +187,7 @@ pub(super) const EPOCHS: [(i64, &str); 4] = [
     (946_684_800, "from 2000"),
 ];
 
-/// Explains a number that counts days, seconds or units of 100 ns from another day than 1970-01-01.
+/// Explains a number that counts days, seconds or units of 100 ns from a day other than 1970-01-01.
 fn other_count(ts: &Scalar<'_>, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
     /// Milliseconds of one unit, the number at 1970, and the name of the count.
     const COUNTS: [(f64, f64, &str); 5] = [

@@ -57,8 +57,8 @@ const PLACES: [&str; 9] = [
     "latlng",
     "latlon",
 ];
-/// Names of the scale of times, such as UTC or the time of GPS.
-const SCALES_OF_TIME: [&str; 5] =
+/// Names of a time scale, such as UTC or GPS time.
+const TIME_SCALES: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
 /// Returns the announcement that a name makes, and the normalised name of the field or fields that
@@ -101,7 +101,7 @@ pub(super) fn speed_of_type(name: &str) -> Option<&str> {
     stems.find(|stem| is_name_of("speed", stem))
 }
 
-/// Returns whether a name is that of a notation of coordinates. Its value may also be a reference
+/// Returns whether a name announces a notation of coordinates. Its value may also be a reference
 /// system: `"coordinate_format":"GCJ02"`.
 pub(super) fn names_notation(name: &str) -> bool {
     let last = name.as_bytes().last_chunk().map(|last: &[u8; 5]| last.map(|byte| byte | 0x20));
@@ -109,16 +109,16 @@ pub(super) fn names_notation(name: &str) -> bool {
         && matches!(announcement(name), Some((Announcement::Notation, _)))
 }
 
-/// Returns whether a normalised name is that of a scale of times.
-pub(super) fn is_scale_of_time(name: &str) -> bool {
-    SCALES_OF_TIME.contains(&name)
+/// Returns whether a normalised name announces a time scale.
+pub(super) fn is_time_scale(name: &str) -> bool {
+    TIME_SCALES.contains(&name)
 }
 
 /// Returns whether the stem of an announcement is the name of this field. `own`: the normalised
 /// name of the member that the field is read from.
 pub(super) fn is_about(stem: &str, field: &str, own: &str) -> bool {
     let is_place = ["lat", "lng"].contains(&field);
-    // The `x_scale` and `y_scale` of an accelerometer are not those of a place.
+    // `x_scale` and `y_scale` may be scales of an accelerometer, and not of coordinates.
     let is_alias = is_name_of(field, stem) && !["x", "y", "long"].contains(&stem);
     stem == own
         || is_alias
@@ -126,12 +126,12 @@ pub(super) fn is_about(stem: &str, field: &str, own: &str) -> bool {
         || field == "heading" && ["north", "compass"].contains(&stem)
 }
 
-/// Returns whether a key announces something, or names a scale of times.
+/// Returns whether a key announces something, or names a time scale.
 #[cold]
 pub(super) fn announces(key: &[u8]) -> bool {
     let name = String::from_utf8_lossy(key);
     let normal = normalised(&name);
-    announcement(&name).is_some() || is_scale_of_time(&normal) || speed_of_type(&normal).is_some()
+    announcement(&name).is_some() || is_time_scale(&normal) || speed_of_type(&normal).is_some()
 }
 
 /// Returns whether a key may announce something; reads only its first and last bytes. `key`: the
@@ -202,7 +202,7 @@ mod tests {
             .chain(["magnetic", "is_magnetic"])
             .collect();
         let bare = BARE_NOTATIONS.into_iter().chain(["compass", "true_north", "isMagneticNorth"]);
-        let bare = SCALES_OF_TIME.into_iter().chain(bare);
+        let bare = TIME_SCALES.into_iter().chain(bare);
         let mut names: Vec<String> = bare.map(str::to_owned).collect();
         for stem in &stems {
             for end in &ends {

@@ -339,7 +339,7 @@ pub(super) fn in_english(abbreviation: &str) -> &str {
     }
 }
 
-/// Explains an abbreviation that is a scale of time; `None` if it may be a zone.
+/// Explains an abbreviation that is a time scale; `None` if it may be a zone.
 pub(super) fn explain_scale(abbreviation: &str) -> Option<String> {
     const SECONDS_AHEAD: [(&str, u8); 2] = [("GPST", 18), ("TAI", 37)];
     let (name, seconds) = SECONDS_AHEAD.iter().find(|(name, _)| *name == abbreviation)?;

@@ -83,8 +83,8 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
 }
 
 /// Like [`check_degrees`], for `sent`, the JSON of a number or another value. Only coordinates in
-/// small units, which are large integers, are checked: programs that round write an exponent for
-/// large numbers only.
+/// small units are checked. They are large integers, and a program that rounds writes an exponent
+/// only for large numbers.
 ///
 /// # Errors
 /// The degrees may be more than 11 m off.

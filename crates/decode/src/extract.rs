@@ -147,8 +147,8 @@ enum Sharing {
 pub(super) type Found<'a> = [Scalar<'a>; SLOTS_MAX];
 
 impl Paths {
-    /// Creates the tree of these paths, one per slot, written as in a pointer but without the first
-    /// `/`.
+    /// Creates the tree of these paths, one per slot. A path is written like a pointer without its
+    /// first `/`.
     pub(super) fn new(paths: &[&str]) -> Self {
         let mut tree = Self::default();
         for (slot, path) in paths.iter().enumerate() {
@@ -254,9 +254,14 @@ impl Paths {
         self.may_describe_point(key) || hemisphere::is_utc_flag(key) || unread_fix::may_be_name(key)
     }
 
-    /// Stores the name of an unread member that may state south or west, or that may be a unit, a
-    /// reference system, a flag of UTC or of a missing fix, or an array of fixes. `json`: the
-    /// value's JSON.
+    /// Stores the name of an unread member for later checks, if the member may be:
+    ///
+    /// - a hemisphere that states south or west;
+    /// - a unit or a reference system;
+    /// - a flag of UTC, or of a missing fix;
+    /// - an array of fixes.
+    ///
+    /// `json`: the value's JSON.
     #[cold]
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };

@@ -50,8 +50,8 @@ pub(super) fn is_utc_flag(key: &[u8]) -> bool {
 
 /// Maximum length of the name of a hemisphere in bytes.
 const NAME_BYTES_MAX: usize = 40;
-/// Words that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`. A name
-/// may have several: `latitude_cardinal_direction`.
+/// Words that turn the name of a coordinate into the name of its hemisphere, such as `lat_dir`. A
+/// name may have several such words: `latitude_cardinal_direction`.
 const HEMISPHERE_ENDINGS: [&str; 28] = [
     "ns",
     "ew",
@@ -82,7 +82,7 @@ const HEMISPHERE_ENDINGS: [&str; 28] = [
     "полушарие",
     "半球",
 ];
-/// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
+/// Prefixes that turn the name of a coordinate into the name of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 6] = ["dir", "hem", "hemi", "hemisphere", "sign", "signs"];
 /// Names of hemispheres that consist of the two sides of a coordinate, such as `ns` for north or
 /// south.
@@ -326,7 +326,7 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
         }
     } else if let Some((words, ..=2)) = elements(json.as_bytes(), 2) {
         let values = words.into_iter().map(|json| Reader::new(json).value());
-        // Two numbers are a direction, unless the name is that of signs.
+        // Two numbers are a direction, unless the name contains `sign`.
         let are_signs = name.to_ascii_lowercase().contains("sign");
         let word = |value: Scalar<'_>| {
             let is_word = are_signs || value.as_text().is_some();

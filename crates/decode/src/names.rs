@@ -185,11 +185,12 @@ pub(super) fn check_unnamed_hemispheres(
     Ok(())
 }
 
-/// Checks all unread fields of a point for hemispheres, and for the coordinates in the other order.
-/// Sets `has_hemisphere` if it finds any of these fields, even a hemisphere that is north or east.
+/// Searches all unread fields of a point for hemispheres, and for coordinates that show that those
+/// of the point are swapped. Sets `has_hemisphere` if it finds any of these fields, even a
+/// hemisphere that is north or east.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate is positive; or members such as
+/// A hemisphere is south or west, but the number of its coordinate is positive. Or members such as
 /// `latitude` and `longitude` show that the coordinates are swapped.
 #[cold]
 pub(super) fn check_unread_hemispheres(
@@ -232,7 +233,7 @@ pub(super) fn check_unread_hemispheres(
     checked
 }
 
-/// Returns the error for coordinates that other members have in the other order.
+/// Returns the error for coordinates that are swapped.
 fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), Refusal> {
     let advice = if is_geojson {
         "GeoJSON has the longitude first; swap them, or map them in [formats.NAME], or give \
@@ -252,7 +253,7 @@ fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), 
 /// Checks whether other members of a Feature show that its coordinates are swapped.
 ///
 /// # Errors
-/// Members such as `latitude` and `longitude` have the coordinates in the other order.
+/// Members such as `latitude` and `longitude` have the same numbers, but swapped.
 #[cold]
 pub(super) fn check_order(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let mut named = [None, None];

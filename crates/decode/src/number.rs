@@ -14,7 +14,7 @@ static POWERS_OF_TEN: [i64; DIGITS_MAX + 1] = {
     powers
 };
 
-/// A number as it was sent. A decimal keeps its digits: the columns hold decimals, too, so most
+/// A number as it was sent. A decimal keeps its digits. The columns also hold decimals, so most
 /// numbers are never rounded.
 #[derive(Debug, Clone, Copy)]
 pub enum Number {

@@ -148,11 +148,11 @@ impl Points<'_> {
         }
     }
 
-    /// Checks that the object around a point states no other zone than the configured one. `text`:
-    /// the point's time. The object is searched once for all of its points.
+    /// Checks that the object around a point states no zone that contradicts the configured one.
+    /// `text`: the point's time. The object is searched once for all of its points.
     ///
     /// # Errors
-    /// The object states another zone than the configuration, and the time has no offset.
+    /// The object states a zone that contradicts the configured one, and the time has no offset.
     fn check_outer_zone(&mut self, origin: &Origin<'_>, text: &str) -> Result<(), Refusal> {
         let Some(local) = self.schema.local.as_deref() else { return Ok(()) };
         let Some(zone) = &local.zone else { return Ok(()) };

@@ -1,8 +1,10 @@
 //! Parses times as strings: with an offset, or in a zone that the configuration names.
 //!
-//! Guarantee: a string stands for one instant, or is rejected. milepost never guesses the order of
-//! day, month and year (`03/04/2026`), a time that a clock change skips or repeats, or a missing
-//! zone.
+//! Guarantee: a string stands for one instant, or is rejected. milepost never guesses
+//!
+//! - the order of day, month and year, as in `03/04/2026`;
+//! - the instant of a time that a clock change skips or repeats;
+//! - a missing zone.
 
 use jiff::ZonedDateTime;
 use jiff::civil::{Date, DateTime, Time};

@@ -185,7 +185,7 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
 /// Names of columns with a date, in lower case.
 const DATES: [&str; 8] = ["datum", "fecha", "data", "dato", "päivä", "tarih", "дата", "日期"];
 
-/// Returns the field that a word means in another language than English. `word`: in lower case,
+/// Returns the field that a word means in a language other than English. `word`: in lower case,
 /// without spaces and marks between its parts.
 #[must_use]
 pub fn field_in_other_language(word: &str) -> Option<&'static str> {

@@ -7,7 +7,7 @@ use super::spelled_unit::{Spelled, spelled};
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 
-/// Words for a unit in other languages than English, as [`normalised`] returns them. The first
+/// Words for a unit in languages other than English, as [`normalised`] returns them. The first
 /// match counts, so a word is listed before every shorter word that is its beginning or its end.
 const WORDS: [&str; 31] = [
     "unidades",
@@ -83,7 +83,7 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the name is that of a unit, such as `speed_unit` or `Einheit`, or announces how
+/// Returns whether the name names a unit, such as `speed_unit` or `Einheit`, or announces how
 /// values are written, such as `speed_scale`.
 #[must_use]
 pub fn names_unit(name: &str) -> bool {

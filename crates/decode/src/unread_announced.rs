@@ -2,7 +2,7 @@
 //! `"speed_scale":0.1`, `"lat_format":"ddmm.mmmm"`, `"heading_reference":"magnetic"` or
 //! `"altitude_ref":"AGL"`. No format reads them.
 
-use super::announced::{Announcement, announcement, is_about, is_scale_of_time};
+use super::announced::{Announcement, announcement, is_about, is_time_scale};
 use super::field_names::normalised;
 use super::json::{Scalar, number};
 use super::keep::{Kept, Value, visit_values};
@@ -33,8 +33,8 @@ const NOTATIONS: [&str; 14] = [
     "e7",
     "e6",
 ];
-/// Notations that count even under a name without a coordinate, such as `format`, because they are
-/// neither a pattern of a date nor a name of anything else.
+/// Notations that count even under a name without a coordinate, such as `format`. They can be
+/// neither a pattern of a date nor the name of anything else.
 const BARE_NOTATIONS: [&str; 8] = [
     "dms",
     "degreesminutes",
@@ -53,17 +53,18 @@ const WHOLE_NOTATIONS: [&str; 3] = ["rad", "radians", "semicircles"];
 pub(super) enum Object {
     /// The point, whose members have the paths of the fields.
     Point,
-    /// The object around an array of points. Its own numbers are not those of the points.
+    /// The object around an array of points. Its own numbers are not numbers of the points.
     AroundPoints,
 }
 
 /// Checks the members beside the values of a point, or beside an array of points. `fields`: the
-/// fields that are sent as numbers; `is_about_all`: returns whether the members of an object of
-/// this name are about the values beside it; `kept`: `None` for the frame of a file, which no
-/// `keep` names.
+/// fields that are sent as numbers. `is_about_all`: returns whether the members of an object of
+/// this name are about the values beside the object. `kept`: `None` for the frame of a file, whose
+/// members `keep` cannot name.
 ///
 /// # Errors
-/// A member announces a scale, notation, north or level other than that of the format.
+/// A member announces a scale, a notation, a reference for north or a level of altitudes other than
+/// that of the format.
 pub(super) fn check_announced<'f>(
     json: &[u8],
     fields: impl Iterator<Item = &'f Measured> + Clone,
@@ -270,12 +271,12 @@ fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refus
     )
 }
 
-/// Checks whether a member of a point with a time states another time scale than UTC.
+/// Checks whether a member of a point with a time states a time scale other than UTC.
 ///
 /// # Errors
 /// The point has such a member, and its time is not a string that ends in `Z`.
 #[cold]
-pub(super) fn check_scale_of_time(
+pub(super) fn check_time_scale(
     json: &[u8],
     ts: &Scalar<'_>,
     is_about_point: impl Fn(&str) -> bool,
@@ -287,7 +288,7 @@ pub(super) fn check_scale_of_time(
     visit_values(json, &[], &mut |path, value| {
         let Value::Scalar(text) = value else { return };
         let mut names = path.rsplit('/');
-        let is_scale = is_scale_of_time(&normalised(names.next().unwrap_or_default()));
+        let is_scale = is_time_scale(&normalised(names.next().unwrap_or_default()));
         let seconds = match &*normalised(text.trim()) {
             "gps" | "gpst" | "gpstime" => 18,
             "tai" => 37,

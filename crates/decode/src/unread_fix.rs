@@ -228,7 +228,7 @@ fn is_receiver(key: &[u8]) -> bool {
     ["gps", "gnss", "fix"].iter().any(|name| key.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Returns whether the bytes of a name may be those of a flag.
+/// Returns whether a key may be the name of a flag; compares only groups of three bytes.
 #[inline]
 pub(super) fn may_be_name(key: &[u8]) -> bool {
     let is_part = |part: &[u8]| {
@@ -304,8 +304,8 @@ fn flag_value(value: &str) -> Option<FlagValue> {
     (NO_FIX.contains(&&*word) || word.ends_with(NO_FIX_ENDING)).then_some(FlagValue::NoFix)
 }
 
-/// For each first byte of a word for a flag, the lengths of such words in bytes: bit `n` is set for
-/// a word of `n` bytes.
+/// Lengths of the words for a flag, by their first byte: bit `n` is set if there is a word of `n`
+/// bytes.
 static WORD_LENGTHS: [u64; 128] = {
     let lists: [&[&str]; 4] = [&UNSET_WORDS, &UNSET_IN_OTHER_LANGUAGES, &SET, &NO_FIX];
     let (mut lengths, mut list) = ([0; 128], 0);
@@ -345,13 +345,13 @@ pub(super) struct ReadPaths<'s> {
     pub(super) all: &'s [String],
 }
 
-/// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
-/// that states that there is no fix, or that its time is not valid. `root`: the path of the object
-/// at which the paths of `keep` begin; `has_time`: the point has a time. Returns which fields are
-/// unknown, according to flags in the point itself or in the field's object.
+/// Searches a point, and the objects in it that describe the receiver, for a flag that states that
+/// there is no fix, or that the time is not valid. `root`: the path of the object at which the
+/// paths of `keep` begin; `has_time`: the point has a time. Returns which fields are unknown,
+/// according to flags in the point itself or in the field's object.
 ///
 /// # Errors
-/// The point has such a flag of the fix or the time, and `keep` does not name it.
+/// The point has a flag that denies the fix or the time, and `keep` does not name the flag.
 #[cold]
 pub(super) fn check_fix(
     json: &[u8],

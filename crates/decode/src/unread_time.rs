@@ -31,7 +31,7 @@ const ENDINGS: [&str; 6] = ["time", "stamp", "utc", "tst", "epoch", "edat"];
 /// such as `{"createdAt":{"_seconds":1795000000}}`. The libraries of Firestore, protobuf and
 /// MongoDB write such objects.
 const INNER_NAMES: [&str; 5] = ["seconds", "$date", "$numberlong", "value", "iso"];
-/// Beginnings of words that name another time than that of the fix.
+/// Beginnings of words that name a time other than that of the fix.
 const OTHER_TIMES: [&str; 21] = [
     "expir",
     "valid",
@@ -262,7 +262,7 @@ fn is_time(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     }
 }
 
-/// Returns whether a number counts from another epoch than 1970, such as that of GPS.
+/// Returns whether a number counts from an epoch other than 1970, such as the epoch of GPS.
 fn is_since_other_epoch(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let ms = number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
     let is_near_with_epoch =
@@ -372,10 +372,10 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     times
 }
 
-/// Returns whether the path is that of a time: its last name is one of a time, or its last name is
-/// one such as `_seconds` and the object around it has the name of a time. In the second case, the
-/// object must be a member of the point, as `createdAt` is, and not of another object, as
-/// `battery/at` is. `used`: paths that the format reads.
+/// Returns whether the path is that of a time. Either the last name is that of a time, or the last
+/// name is one such as `_seconds` and the object around it has the name of a time. In the second
+/// case, this object must be a member of the point, as `createdAt` is. It must not be a member of
+/// another object, as `battery/at` is. `used`: paths that the format reads.
 fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
     let mut object = path;
     while let Some((outer, inner)) = object.rsplit_once('/')
@@ -392,8 +392,8 @@ fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
     has_time_name(path, is_own) || is_named_around()
 }
 
-/// Returns whether the last name of the path is one of a time. In milepost's own format, a word for
-/// a time counts anywhere in the path.
+/// Returns whether the last name of the path is that of a time. In milepost's own format, a word
+/// for a time counts anywhere in the path.
 fn has_time_name(path: &str, is_own: bool) -> bool {
     let name = normalised(last(path));
     let name = name.strip_suffix("ms").unwrap_or(&name);

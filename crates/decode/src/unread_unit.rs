@@ -39,13 +39,14 @@ impl Measured {
     /// `speed` or around its object, `unit` beside `value`, or `units/speed`. `text`: the member's
     /// value.
     ///
-    /// A member called only `unit` states the unit of
+    /// If the member's name is only `unit`, its value decides which field it is about:
     ///
-    /// - a speed, unless its value is `ms`, which may mean milliseconds, or a word such as `US`,
-    ///   which may be a department of the fleet;
-    /// - an altitude, if its value is feet, or a system of units with feet, such as `imperial`;
-    /// - an angle, if its value is a unit of angles, such as `rad`. For a place, `rad` counts only
-    ///   if the place may be in radians.
+    /// - It states the unit of a speed, unless the value is `ms`, which may mean milliseconds, or a
+    ///   word such as `US`, which may be a department of the fleet.
+    /// - It states the unit of an altitude if the value is feet, or a system of units with feet,
+    ///   such as `imperial`.
+    /// - It states the unit of an angle if the value is a unit of angles, such as `rad`. For a
+    ///   coordinate, `rad` counts only if both coordinates may be in radians.
     fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -163,7 +164,7 @@ impl Measured {
     /// gives the size of the unit as a number, the text may name that unit, so nothing is checked.
     ///
     /// # Errors
-    /// The text names a unit other than the one in which the format reads the field.
+    /// The text names a unit other than the unit in which the format reads the field.
     fn check_unread(&self, path: &str, text: &str) -> Result<(), Refusal> {
         let is_custom = self.quantity.unit_of(self.factor.abs()).is_none();
         if is_custom || !is_unread_unit(self.quantity, text) {
@@ -277,10 +278,10 @@ impl Units {
     }
 }
 
-/// Checks a point for units beside its numbers.
+/// Checks the units that a point states beside its numbers.
 ///
 /// # Errors
-/// A unit differs from the one in which the format reads the number.
+/// A stated unit differs from the unit in which the format reads the number.
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
@@ -304,7 +305,7 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> R
 /// that of a member with the same unit. A bare `unit` does not count.
 ///
 /// # Errors
-/// The unit differs from the one in which the format reads the number.
+/// The stated unit differs from the unit in which the format reads the number.
 #[cold]
 pub(super) fn check_unit_of_element(
     json: &[u8],
@@ -321,10 +322,10 @@ pub(super) fn check_unit_of_element(
     units.check(std::iter::once(field))
 }
 
-/// Checks the object around an array of points for units of the numbers in the points.
+/// Checks the units that the object around an array of points states for the points' numbers.
 ///
 /// # Errors
-/// A unit differs from the one in which the format reads the numbers.
+/// A stated unit differs from the unit in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_around(
     json: &[u8],
@@ -346,11 +347,11 @@ pub(super) fn check_units_around(
     units.check(fields.iter())
 }
 
-/// Checks the object around an array of points for units of the numbers in the points. `frame`: the
-/// object's JSON without the array; `settled`: the fields whose unit is already known.
+/// Like [`check_units_around`], for a file. `frame`: the JSON of the object without the array;
+/// `settled`: the fields whose unit is already known.
 ///
 /// # Errors
-/// A unit differs from the one in which the format reads the numbers.
+/// A stated unit differs from the unit in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_of_frame(
     frame: &[u8],

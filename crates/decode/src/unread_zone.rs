@@ -11,7 +11,7 @@ use super::json::{Scalar, is_unset, number};
 use super::keep::{Value, visit_values};
 use super::refusal::{Refusal, refuse};
 use super::time::{Local, Zone, parse_offset};
-use super::unread_announced::check_scale_of_time;
+use super::unread_announced::check_time_scale;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
@@ -20,7 +20,7 @@ const UTC_FLAGS: [&str; 6] = ["utc", "isutc", "timeisutc", "tsisutc", "timeutc",
 /// Names of zones, and parts of such names.
 const ZONES: [&str; 3] = ["tz", "tzname", "tzid"];
 const ZONE_PARTS: [&str; 5] = ["timezone", "utcoffset", "gmtoffset", "tzoffset", "offsetutc"];
-/// Words for a zone in other languages than English.
+/// Words for a zone in languages other than English.
 const TRANSLATIONS: [&str; 17] = [
     "zeitzone",
     "zonahoraria",
@@ -41,8 +41,8 @@ const TRANSLATIONS: [&str; 17] = [
     "タイムゾーン",
 ];
 
-/// Returns whether a name is that of a zone in another language than English. `name`: in lower
-/// case, without spaces and marks between its parts.
+/// Returns whether a name names a zone in a language other than English. `name`: in lower case,
+/// without spaces and marks between its parts.
 #[must_use]
 pub fn is_zone_in_other_language(name: &str) -> bool {
     TRANSLATIONS.iter().any(|word| name.contains(word))
@@ -56,7 +56,7 @@ pub fn is_zone_in_other_language(name: &str) -> bool {
 /// The point has such a flag or scale.
 #[cold]
 pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal> {
-    check_scale_of_time(json, ts, is_parent)?;
+    check_time_scale(json, ts, is_parent)?;
     let Some(ts) = ts.as_text().filter(|ts| ts.trim_end().ends_with(['Z', 'z'])) else {
         return Ok(());
     };
@@ -72,12 +72,12 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
     flag.map_or(Ok(()), |flag| refuse(Reason::BadTs, format!("{flag}: {remedy}")))
 }
 
-/// Checks whether a member of a point states another zone than the configured one, if the time was
-/// read in the configured zone because it has no offset. If the configured zone is an offset or
-/// UTC, nothing is checked: some devices send the zone of their display beside times in UTC.
+/// Checks a point whose time has no offset, so that it was read in the configured zone. If the
+/// configured zone is an offset or UTC, nothing is checked: some devices send the zone of their
+/// display beside times in UTC.
 ///
 /// # Errors
-/// A member states another zone.
+/// A member of the point states a zone that contradicts the configured one.
 #[inline]
 pub(super) fn check_zone(
     json: &[u8],
@@ -162,19 +162,19 @@ fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
     });
 }
 
-/// Returns whether a normalised name is that of a zone.
+/// Returns whether a normalised name names a zone.
 fn is_zone_name(name: &str) -> bool {
     ZONES.contains(&name)
         || ZONE_PARTS.iter().any(|part| name.contains(part))
         || is_zone_in_other_language(name)
 }
 
-/// Checks that the object around an array of points states no other zone than `zone`, in which
-/// times without an offset are read.
+/// Checks that the object around an array of points contradicts `zone` nowhere. Times without an
+/// offset are read in `zone`.
 ///
 /// # Errors
-/// The object states a zone whose offset differs in winter or in summer, or an offset, an
-/// abbreviation or a flag of UTC that is wrong in winter and in summer.
+/// The object names a zone whose offset differs from that of `zone` in winter or in summer. Or it
+/// states an offset, an abbreviation or a flag of UTC that is wrong both in winter and in summer.
 #[cold]
 pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(), Refusal> {
     /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.
@@ -209,12 +209,12 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     )
 }
 
-/// Returns whether a zone is that of a place, not an offset or UTC.
+/// Returns whether a zone is named after a place, and is not an offset or UTC.
 fn is_of_place(zone: &Zone) -> bool {
     zone.name().contains('/') && !zone.name().starts_with("Etc/")
 }
 
-/// Returns whether a member states another zone than `given`, at an instant.
+/// Returns whether a member states a zone that contradicts `given` at this instant.
 fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp) -> bool {
     let seconds = given.to_offset(at).seconds();
     if UTC_FLAGS.contains(&name) {

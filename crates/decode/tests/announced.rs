@@ -158,7 +158,7 @@ fn scale_beside_the_values_of_a_shipped_format_is_rejected() {
 }
 
 #[test]
-fn scale_of_time_ahead_of_utc_is_rejected() {
+fn time_scale_ahead_of_utc_is_rejected() {
     for (members, message) in [
         (r#""time_scale":"GPS""#, "bad_ts time_scale is GPS, which is 18 s ahead of UTC"),
         (r#""timeSystem":"GPST""#, "18 s ahead"),

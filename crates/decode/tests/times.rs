@@ -397,7 +397,7 @@ fn year_below_100_without_a_pattern_means_that_the_clock_was_not_set() {
 }
 
 #[test]
-fn scale_of_time_ahead_of_utc_is_named_as_the_cause() {
+fn time_scale_ahead_of_utc_is_named_as_the_cause() {
     for (scale, seconds) in [("GPST", 18), ("TAI", 37)] {
         let ts = format!("2026-11-27 09:00:00 {scale}");
         let decoded = decode(&mapped_source(utc()), milepost_fix(&format!(r#""ts":"{ts}""#)));

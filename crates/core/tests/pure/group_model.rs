@@ -527,8 +527,8 @@ impl Group {
         Ok(())
     }
 
-    /// Cuts, joins or damages the replicas. `rng` is another generator than that of
-    /// [`step`](Self::step), so that the steps of a schedule do not depend on the replicas.
+    /// Cuts, joins or damages the replicas. `rng` is not the generator of [`step`](Self::step), so
+    /// that the other steps of a schedule do not depend on the replicas.
     fn step_replicas(&mut self, rng: &mut fastrand::Rng) {
         match rng.u32(..30) {
             0 | 1 => self.table.cut(),

@@ -199,11 +199,11 @@ pub(super) fn paths() -> Paths {
     paths
 }
 
-/// Compares a member that repeats the latitude with the coordinates.
+/// Compares the coordinates with a member that repeats the latitude.
 ///
 /// # Errors
-/// The repeated latitude differs, and members such as `latitude` and `longitude` have the
-/// coordinates in the other order.
+/// The repeated latitude differs, and members such as `latitude` and `longitude` show that the
+/// coordinates are swapped.
 fn check_repeated_lat(json: &[u8], [repeated, lat, lng]: [&Scalar<'_>; 3]) -> Result<(), Refusal> {
     let number = repeated.as_number().or_else(|| number(repeated.as_text()?)?.as_number());
     let difference = number.zip(lat.as_f64()).map(|(number, lat)| (number.as_f64() - lat).abs());
@@ -233,7 +233,7 @@ pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
 /// Checks the unit of the heights in the coordinates.
 ///
 /// # Errors
-/// A member such as `alt_unit` states another unit than metres.
+/// A member such as `alt_unit` states a unit other than metres.
 #[cold]
 fn check_unit_of_height(json: &[u8], unit: SpeedUnit, kept: Kept<'_>) -> Result<(), Refusal> {
     let alt = measured(unit).into_iter().find(|field| field.field == "alt");

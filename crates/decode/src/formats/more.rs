@@ -232,7 +232,7 @@ fn without_day_0(time: &str) -> &str {
     clock.unwrap_or(time)
 }
 
-/// Applies a hemisphere to a number without a sign. Returns other values than numbers unchanged.
+/// Applies a hemisphere to a number without a sign. Returns a value that is no number unchanged.
 ///
 /// # Errors
 /// The value is not a hemisphere of this coordinate, or contradicts the sign of the number.

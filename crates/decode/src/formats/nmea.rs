@@ -2,10 +2,10 @@
 //! are in knots, coordinates in ddmm.mmmm, times in UTC.
 //!
 //! All sentences of a message with the same time are one fix, in any order: RMC gives position,
-//! speed and course; GGA adds the altitude. A sentence without a date gets the day on which its
-//! time is closest to that of the nearest RMC or ZDA of the message, or else to the time of
-//! receipt. The altitude is above the ellipsoid: the sum of GGA's altitude above mean sea level and
-//! its geoid separation.
+//! speed and course; GGA adds the altitude. A sentence without a date gets its day from the nearest
+//! RMC or ZDA of the message: the day on which the two times are closest. If the message has
+//! neither, the time of receipt takes their place. The altitude is above the ellipsoid: the sum of
+//! GGA's altitude above mean sea level and its geoid separation.
 
 use std::collections::HashMap;
 
@@ -134,9 +134,9 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
     str::from_utf8(line).map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))
 }
 
-/// Sets the day of each fix without a date: the day on which its time is closest to that of the
-/// nearest dated sentence, or to the time of receipt if there is none. Of two equally near
-/// sentences, the earlier one is used.
+/// Sets the day of each fix without a date: the day on which its time is closest to the time of the
+/// nearest dated sentence. Without a dated sentence, the time of receipt is used instead. Of two
+/// equally near sentences, the earlier one is used.
 fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
     for index in 0..entries.len() {
