@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn member_that_is_known_to_be_unread_is_skipped_whatever_its_value() {
+    fn unread_member_is_skipped_whatever_its_value() {
         let mut paths = Paths::default();
         paths.add_unread("tid");
         paths.add(["lat"], 0);

@@ -12,6 +12,7 @@ pub(super) fn may_be_hemisphere_or_unit(key: &[u8]) -> bool {
     match key {
         // The name may be in Chinese, or in Cyrillic letters.
         _ if is_unit(key) || key.first().is_some_and(|first| *first >= 0x80) => true,
+        // `ns`, `nsi`, `ew`, `e/o`.
         [b'n' | b'N' | b'e' | b'E', _] | [b'n' | b'N' | b'e' | b'E', _, _] => true,
         // `ns_indicator`, `n/s`, `northSouth`; `ew…`, `eastWest`; `dirLat`; `hemisphereLat`.
         [b'n' | b'N', b's' | b'S' | b'/' | b'_' | b'-', ..]

@@ -185,9 +185,9 @@ pub(super) fn check_unnamed_hemispheres(
     Ok(())
 }
 
-/// Searches all unread fields of a point for hemispheres, and for coordinates that show that those
-/// of the point are swapped. Sets `has_hemisphere` if it finds any of these fields, even a
-/// hemisphere that is north or east.
+/// Searches all unread fields of a point for hemispheres, and for coordinates that show that lat
+/// and lng are swapped. Sets `has_hemisphere` if it finds any of these fields, even a hemisphere
+/// that is north or east.
 ///
 /// # Errors
 /// A hemisphere is south or west, but the number of its coordinate is positive. Or members such as

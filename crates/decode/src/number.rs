@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_of_few_digits_equals_its_double_and_other_texts_do_not_parse() {
+    fn short_decimal_equals_its_double_and_other_text_is_not_parsed() {
         for text in [
             "0.1",
             "-0.0",

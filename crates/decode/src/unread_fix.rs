@@ -228,7 +228,7 @@ fn is_receiver(key: &[u8]) -> bool {
     ["gps", "gnss", "fix"].iter().any(|name| key.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Returns whether a key may be the name of a flag; compares only groups of three bytes.
+/// Returns whether a key may be the name of a flag, by a quick check of its bytes.
 #[inline]
 pub(super) fn may_be_name(key: &[u8]) -> bool {
     let is_part = |part: &[u8]| {

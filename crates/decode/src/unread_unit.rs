@@ -39,14 +39,13 @@ impl Measured {
     /// `speed` or around its object, `unit` beside `value`, or `units/speed`. `text`: the member's
     /// value.
     ///
-    /// If the member's name is only `unit`, its value decides which field it is about:
+    /// A member whose name is only `unit` states the unit of these fields:
     ///
-    /// - It states the unit of a speed, unless the value is `ms`, which may mean milliseconds, or a
-    ///   word such as `US`, which may be a department of the fleet.
-    /// - It states the unit of an altitude if the value is feet, or a system of units with feet,
-    ///   such as `imperial`.
-    /// - It states the unit of an angle if the value is a unit of angles, such as `rad`. For a
-    ///   coordinate, `rad` counts only if both coordinates may be in radians.
+    /// - a speed, unless the value is `ms`, which may mean milliseconds, or a word such as `US`,
+    ///   which may be a department of the fleet;
+    /// - an altitude, if the value is feet, or a system of units with feet, such as `imperial`;
+    /// - an angle, if the value is a unit of angles, such as `rad`. For a coordinate, `rad` counts
+    ///   only if both coordinates may be in radians.
     fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));

@@ -120,6 +120,7 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
     let begins = |at: &usize| matches!(payload.get(*at), Some(b'$' | b'!'));
+    // A checksum is `*` and two digits.
     let ends = memchr_iter(b'*', payload).map(|at| at + 3).filter(begins);
     let mut from = 0;
     let parts = ends.chain(std::iter::once(payload.len())).flat_map(move |end| {
