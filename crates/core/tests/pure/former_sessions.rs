@@ -1,5 +1,6 @@
 //! Tests a process with fewer sessions than its predecessor: the broker still queues messages for
-//! the predecessor's further sessions.
+//! the predecessor's further sessions. The process visits these former sessions: it connects to
+//! each of them to empty it.
 
 use std::time::{Duration, Instant};
 

@@ -193,6 +193,7 @@ impl Group {
         (setup.delivery.seed, setup.consumer.session.seed) = (process_number, process_number);
         setup.consumer.connections = Connections::Fixed(connections);
         let mut world = World::before_start(setup, Server::new(0), self.began);
+        // No two processes may have the same incarnation, because it is a part of the tokens.
         (world.incarnation, world.erasable) = (process_number * 1_000, self.erasable.clone());
         self.processes.push(Process {
             member_number,
@@ -566,6 +567,7 @@ impl Group {
                 self.kill(index);
             }
             if !is_last {
+                // No member has a number from 50 on.
                 let process = &mut self.processes[index];
                 (process.member_number, process.is_drain) = (50 + index, true);
                 process.world.setup.consumer.connections = Connections::Fixed(0);

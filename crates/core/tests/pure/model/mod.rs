@@ -1,4 +1,5 @@
-//! Models of the broker, ClickHouse, the disk and the shell around one consumer.
+//! Models of the broker, ClickHouse, the disk and the shell around one consumer. The shell is the
+//! code that owns sockets, files and the clock.
 
 pub mod broker;
 pub mod schedule;
