@@ -92,7 +92,7 @@ impl Pointer {
     }
 }
 
-/// The paths to extract, as a tree.
+/// The paths to extract, as a tree. Each node stands for the path from the root to this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     /// The slot for the value at this path; `None` if only values below this path are extracted.
@@ -122,7 +122,7 @@ const BUCKETS: usize = 32;
 /// The index of a child, plus 1; 0 if there is no child.
 type Link = u8;
 
-/// A step below a path.
+/// The next step of a path, and the tree below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Child {
     name: Box<str>,
@@ -135,6 +135,7 @@ struct Child {
 /// Relation of a path to the other paths of its slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Sharing {
+    /// The slot has no alias.
     #[default]
     Alone,
     /// The slot's own path. Its value replaces the value of an alias, unless it is null.

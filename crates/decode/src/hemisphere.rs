@@ -286,10 +286,11 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
         return false;
     }
     let name = normalised(&String::from_utf8_lossy(key));
-    let is_of_place = |end: &&str| name.strip_suffix(*end).is_some_and(is_made_of_places);
+    let is_of_position =
+        |end: &&str| name.strip_suffix(*end).is_some_and(is_made_of_position_names);
     BEGINNINGS.iter().any(|begin| name.starts_with(begin))
         || ["hemisphere", "hemispheres"].iter().any(|end| name.ends_with(end))
-        || ["dir", "dirs", "ref", "refs", "sign", "signs"].iter().any(is_of_place)
+        || ["dir", "dirs", "ref", "refs", "sign", "signs"].iter().any(is_of_position)
         || NAMES_OF_BOTH.contains(&&*name)
         || hemisphere(&name).is_some()
 }
@@ -299,11 +300,12 @@ pub(super) fn is_parent(name: &str) -> bool {
     PARENTS.contains(&&*normalised(name))
 }
 
-/// Returns whether a normalised name consists only of names of places and coordinates, such as
-/// `gps` and `latlng`. Returns `true` for an empty name.
-fn is_made_of_places(name: &str) -> bool {
+/// Returns whether a normalised name consists only of names of objects with a position and of
+/// coordinates, such as `gps` and `latlng`. Returns `true` for an empty name.
+fn is_made_of_position_names(name: &str) -> bool {
     let mut words = PARENTS.iter().chain(COORDINATES.iter().copied().flatten());
-    name.is_empty() || words.any(|word| name.strip_prefix(word).is_some_and(is_made_of_places))
+    name.is_empty()
+        || words.any(|word| name.strip_prefix(word).is_some_and(is_made_of_position_names))
 }
 
 /// Returns the sides that an array or an object states. `name`: its name or its path; `json`: its

@@ -267,7 +267,7 @@ pub(super) fn check_order(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(
 }
 
 /// Returns which coordinate of the point's own position is at this path: 0 for lat, 1 for lng.
-/// `None`: no coordinate, or one of another place.
+/// `None`: the path is that of no coordinate, or that of a coordinate of another position.
 fn coordinate_at(path: &str) -> Option<usize> {
     let mut names = path.rsplit('/');
     let name = normalised(names.next().unwrap_or_default());

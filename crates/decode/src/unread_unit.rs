@@ -113,14 +113,15 @@ impl Measured {
         !text.eq_ignore_ascii_case("ms") && (is_named() || is_unread_unit(self.quantity, text))
     }
 
-    /// Returns whether this number may be in radians: `false` for a latitude beyond a pole, and for
-    /// a longitude beyond 180 degrees.
+    /// Returns whether this number may be in radians. `false`: if it were, it would be a latitude
+    /// beyond a pole, or a longitude beyond 180 degrees.
     fn may_be_radians(&self, number: f64) -> bool {
         let max = if self.field == "lat" { FRAC_PI_2 } else { PI };
         !self.is_place() || number.abs() <= max
     }
 
-    /// Returns the unit that a text states: a unit of this quantity, or a system of units.
+    /// Returns the unit that a text states. The text names a unit of this quantity, or a system of
+    /// units that has one, such as `imperial`.
     fn stated(&self, text: &str) -> Option<&'static str> {
         let of_system = || {
             let system = normalised(text);

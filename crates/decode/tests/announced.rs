@@ -37,7 +37,8 @@ fn mapping(factor: f64, more: More) -> Source {
     })
 }
 
-/// Returns a point with these members. Adds a place and a time if `members` has none.
+/// Returns a point with these members. Adds a position if `members` does not begin with one, and a
+/// time if `members` has none.
 fn fix(members: &str) -> String {
     let place = if members.starts_with("\"lat\":") { "" } else { r#""lat":12.5,"lng":13.25,"# };
     let ts = if members.contains("\"ts\":") { "" } else { r#""ts":1795770000,"# };

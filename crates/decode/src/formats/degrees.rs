@@ -228,7 +228,7 @@ fn parse_notation(text: &str, [positive, negative]: [char; 2]) -> Option<Notatio
 
 /// Splits `52°31'12.5"` into degrees, minutes and seconds. Each number has its own mark, or a space
 /// or colon, after it; the last one may have none. `50°47'.32` are 47.32 minutes, as in almanacs.
-/// `None`: a mark is at the wrong place, or a number before the last one has a fraction.
+/// `None`: a mark follows the wrong number, or a number before the last one has a fraction.
 fn split_marks(text: &str) -> Option<Vec<f64>> {
     const MARKS: [&[&str]; 3] = [
         &["", ":", "°", "º"],

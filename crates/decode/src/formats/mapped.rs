@@ -212,12 +212,12 @@ impl Mapping {
         self.fields.more.as_ref().and_then(|more| more.local.clone())
     }
 
-    /// Returns the places and units of the fields.
+    /// Returns the pointers and units of the fields.
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// Returns a description of the places and units of the fields, which is the same in all
+    /// Returns a description of the pointers and units of the fields, which is the same in all
     /// versions of milepost.
     pub fn stable_description(&self) -> String {
         let Fields { points, ts, speed, alt, driver, more, .. } = &self.fields;

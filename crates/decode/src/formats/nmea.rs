@@ -4,8 +4,8 @@
 //! All sentences of a message with the same time are one fix, in any order: RMC gives position,
 //! speed and course; GGA adds the altitude. A sentence without a date gets its day from the nearest
 //! RMC or ZDA of the message: the day on which the two times are closest. If the message has
-//! neither, the time of receipt takes their place. The altitude is above the ellipsoid: the sum of
-//! GGA's altitude above mean sea level and its geoid separation.
+//! neither RMC nor ZDA, the time of receipt is used instead. The altitude is above the ellipsoid:
+//! the sum of GGA's altitude above mean sea level and its geoid separation.
 
 use std::collections::HashMap;
 
@@ -162,8 +162,8 @@ fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     }
 }
 
-/// Merges all sentences with the same time into one fix, at the place of the first one in the
-/// message.
+/// Merges all sentences with the same time into one fix. The fix stays in the entry of the first of
+/// these sentences.
 fn merge_same_time(entries: &mut [Entry<'_>]) {
     let mut first_at: HashMap<i64, usize> = HashMap::new();
     for index in 0..entries.len() {
