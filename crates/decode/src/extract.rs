@@ -17,9 +17,9 @@ const SLOTS_MAX: usize = 19;
 /// that states a southern latitude. The second slot holds the name of a member that states a
 /// western longitude.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
-/// Slot for the name of a member that the format does not read and that may be a unit, such as
-/// `speed_unit`, or a flag such as `is_utc` or `valid`. If the slot is filled, `unread_unit.rs`,
-/// `unread_zone.rs` and `unread_fix.rs` search the point for all such members.
+/// Slot for the name of another member that the format does not read. The member may be a unit,
+/// such as `speed_unit`, or a flag such as `is_utc` or `valid`. If the slot is filled,
+/// `unread_unit.rs`, `unread_zone.rs` and `unread_fix.rs` search the point for all such members.
 const UNREAD_OTHER: usize = SLOTS_MAX - 4;
 
 /// A path into JSON: names, and indices of arrays.
@@ -178,9 +178,9 @@ impl Paths {
         at
     }
 
-    /// Adds the name of a member that the format does not read, so that its value is skipped
-    /// without an examination of the name. Does nothing if the value must be examined, for example
-    /// because the name may be that of a unit.
+    /// Adds the name of a member that the format does not read. The value of this member is then
+    /// skipped without an examination of its name. Does nothing if the value must be examined, for
+    /// example because the name may be that of a unit.
     pub(super) fn add_unread(&mut self, name: &str) {
         let key = name.as_bytes();
         if !self.may_matter(key) && self.child(key).is_none() {

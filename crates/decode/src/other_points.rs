@@ -16,9 +16,9 @@ use crate::reject::Reason;
 const ELEMENTS_MAX: usize = 100_000;
 
 /// Searches an object for arrays of fixes that the format does not read. Returns an error that
-/// names the first such array. An array counts only if it has a fix that the format does not read,
-/// and if it is a member of an object around the values that the format reads. `read`: the JSON of
-/// the array that the format reads; empty if the format reads one point.
+/// names the first such array. An array counts only if it has a fix that the format does not read.
+/// It must also be a member of an object around the values that the format reads. `read`: the JSON
+/// of the array that the format reads; empty if the format reads one point.
 #[cold]
 pub(super) fn other_points(json: &[u8], read: &[u8], schema: &Schema) -> Option<Refusal> {
     let mut others = Vec::new();

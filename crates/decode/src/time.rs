@@ -361,8 +361,8 @@ pub(super) fn is_date_in_digits(text: &str) -> bool {
         && (digits.len() == 8 || parse_clock(&digits[8..]).is_some())
 }
 
-/// Returns whether a string may be a time for which `is_near` holds, in any zone and any order of
-/// day, month and year.
+/// Returns whether a string may be a time for which `is_near` holds. Tries each order of day, month
+/// and year, and ignores the letters of a zone.
 pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let utc = Local { zone: Some(Zone::utc()), pattern: None };
     let may_be = |text: &str| {
@@ -448,8 +448,8 @@ enum StatedZone<'t> {
     Abbreviation(&'t str),
 }
 
-/// Parses `hh:mm`, `hhmm`, `hh:mm:ss`, `hhmmss`, `hh:mm:ss:SSS` or `hhmmssSSS`, perhaps followed by
-/// a fraction, AM or PM, and an offset or the letters of a zone.
+/// Parses `hh:mm`, `hhmm`, `hh:mm:ss`, `hhmmss`, `hh:mm:ss:SSS` or `hhmmssSSS`. A fraction, AM or
+/// PM, and an offset or the letters of a zone may follow.
 fn parse_clock(text: &str) -> Option<Clock<'_>> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
     let (clock, mut rest) = (&text[..end], text[end..].trim());

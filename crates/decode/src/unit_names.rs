@@ -57,15 +57,15 @@ impl Quantity {
         self.split_unit(name).map(|(_, unit)| unit).or_else(whole)
     }
 
-    /// Returns whether a column's name ends in a known unit in words that is not read, such as
-    /// `Speed (feet per second)` or `heading (deg magnetic)`.
+    /// Returns whether a column's name ends in words for a unit that milepost does not read, such
+    /// as `Speed (feet per second)` or `heading (deg magnetic)`.
     pub fn ends_in_unread_unit(self, name: &str) -> bool {
         self.split_unit(name).is_none()
             && matches!(split_spelled(self, name), Some((_, Spelled::Unread)))
     }
 
-    /// Returns whether a text is a known unit of this quantity that is not read, such as `m/min` or
-    /// `degrees magnetic`.
+    /// Returns whether a text is a unit of this quantity that milepost does not read, such as
+    /// `m/min` or `degrees magnetic`.
     pub fn is_unread_unit(self, text: &str) -> bool {
         is_unread_unit(self, text)
     }

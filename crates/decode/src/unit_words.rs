@@ -61,7 +61,7 @@ const UNREAD_LENGTHS: [&str; 10] =
 const UNREAD_ANGLES: [&str; 9] =
     ["gon", "gons", "gradian", "gradians", "mil", "mils", "turn", "turns", "arcmin"];
 
-/// Returns whether the text is a known unit of the quantity that is not read, such as `m/min`.
+/// Returns whether the text is a unit of the quantity that milepost does not read, such as `m/min`.
 pub(super) fn is_unread_unit(quantity: Quantity, text: &str) -> bool {
     let units = match quantity {
         Quantity::Speed => &UNREAD_SPEEDS[..],

@@ -223,8 +223,8 @@ fn is_notation(text: &str) -> bool {
         || WHOLE_NOTATIONS.contains(&&*notation)
 }
 
-/// Returns whether a text is a notation of coordinates even where it may be a pattern of a date or
-/// any other word. `DDMM` and `DDMMM` may be days and months, but `ddmm.m` may not.
+/// Returns whether a text can only be a notation of coordinates, and neither a pattern of a date
+/// nor any other word. `DDMM` and `DDMMM` may be days and months, but `ddmm.m` may not.
 fn is_bare_notation(text: &str) -> bool {
     let lower = text.trim().to_lowercase();
     let minutes = ["ddmm.", "dddmm."].iter().find_map(|begin| lower.strip_prefix(begin));

@@ -262,8 +262,8 @@ fn bare_name(name: &str) -> String {
     normalised(name.split(['(', '[', '?']).next().unwrap_or_default())
 }
 
-/// Returns whether a member of this name may deny the fix, its time or one of its fields, if the
-/// member's value means `stated`.
+/// Returns whether a member may state that the fix, its time or one of its fields is not valid.
+/// `key`: the member's name; `stated`: the meaning of the member's value.
 #[cold]
 fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let name = bare_name(&String::from_utf8_lossy(key));

@@ -417,8 +417,8 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Returns the last name of a path without words such as `gps` and `local`, which occur in names of
-/// times and of dates.
+/// Returns the last name of a path without words such as `gps`, `local` and `utc`, which occur in
+/// names of times and of dates. If only `utc` is left, returns `utc`.
 fn bare_name(path: &str) -> String {
     let name = normalised(last(path));
     let bare = ["gps", "gnss", "fix", "local", "device"]

@@ -215,10 +215,11 @@ pub(super) fn is_about_all(name: &str) -> bool {
     is_parent(name) || ABOUT_ALL.contains(&&*normalised(name))
 }
 
-/// The members of a payload that may state a unit, each with its path and value, and the normalised
-/// names of the numbers.
+/// The units that a payload may state.
 struct Units {
+    /// Path and value of each member that may state a unit.
     stated: Vec<(String, String)>,
+    /// Normalised names of the members that are numbers.
     numbers: Vec<String>,
     /// The coordinates may be in radians.
     may_be_radians: bool,

@@ -1,6 +1,6 @@
-//! Finds zones that a payload states beside its time and that the format does not read, such as
-//! `"tz":"America/New_York"` or `"is_utc":false`, if they contradict the zone in which the time is
-//! read.
+//! Finds zones that a payload states beside its time, such as `"tz":"America/New_York"` or
+//! `"is_utc":false`. No format reads them. A payload is rejected if such a zone contradicts the
+//! zone in which its time is read.
 
 use jiff::tz::TimeZone;
 

@@ -42,7 +42,7 @@ const SESSIONS_MAX: usize = 12;
 const CLIENT_IDS: usize = 100;
 /// Time after which a session without a connection expires.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// Delay after which a process that died is started again, as a kubelet does, and after which a
+/// Delay until a process that died is started again, as a kubelet does. Also the delay until a
 /// process that hangs is killed.
 const RESTARTED_AFTER: Duration = Duration::from_secs(8);
 /// Time after SIGTERM at which a process that has not ended is killed.

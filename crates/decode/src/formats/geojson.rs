@@ -1,7 +1,7 @@
 //! Reads GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of such Features.
 //! Longitude comes first, then latitude, then metres above the ellipsoid. GeoJSON itself has no
-//! time and no speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in
-//! milepost's own format, except that the source defines the unit of `speed`.
+//! time and no speed. Therefore `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties.
+//! They mean the same as in milepost's own format, but the source defines the unit of `speed`.
 
 use std::sync::LazyLock;
 

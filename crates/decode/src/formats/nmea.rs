@@ -185,9 +185,10 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Checks whether the first line, and the last line, is a GGA sentence whose RMC sentence is in the
-/// previous or the next message. Returns the indices of such lines. Such a GGA sentence must not be
-/// stored as a separate fix: it would replace the fix of the RMC sentence, which has more fields.
+/// Checks the first and the last line of a message. Each may be a GGA sentence whose RMC sentence
+/// is in the previous or the next message. Returns the indices of such lines. Such a GGA sentence
+/// must not be stored as a separate fix: it would replace the fix of the RMC sentence, which has
+/// more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let lines_without_rmc =
@@ -195,9 +196,9 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     let edges = [0, last].map(|edge| lines_without_rmc().find(|line| *line == edge));
     let at_edges = edges.iter().flatten().count();
     let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
-    // A receiver may also send GGA sentences alone. Therefore, the two lines count only if some RMC
-    // sentence of the message has its GGA sentence, and no GGA sentence between the two lines lacks
-    // its RMC sentence.
+    // A receiver may also send GGA sentences alone. Therefore, the two lines count only if the
+    // message has a pair of an RMC and a GGA sentence, and if every other GGA sentence between the
+    // two lines also has its RMC sentence.
     if at_edges > 0 && lines_without_rmc().count() <= at_edges && has_pairs() {
         edges
     } else {
