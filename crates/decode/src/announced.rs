@@ -57,7 +57,7 @@ const PLACES: [&str; 9] = [
     "latlng",
     "latlon",
 ];
-/// Names of a time scale, such as UTC or GPS time.
+/// Names of members that state a time scale, such as UTC or GPS time.
 const TIME_SCALES: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 

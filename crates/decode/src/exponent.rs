@@ -21,8 +21,8 @@ pub(super) const fn may_have_exponent(value: &Scalar<'_>) -> bool {
     matches!(value, Scalar::Number(Number::Float(_)))
 }
 
-/// Returns whether the text may contain a number with an exponent. A string such as `"1e3"` counts,
-/// too.
+/// Returns whether the text may contain a number with an exponent. A string such as `"1e3"` also
+/// counts.
 pub(super) fn is_in(json: &[u8]) -> bool {
     memchr2_iter(b'e', b'E', json).any(|at| {
         let (before, after) = (json[..at].last(), json.get(at + 1));

@@ -290,8 +290,8 @@ mod tests {
             ("10:15:07.250000", "%H:%M:%S.%3f", Some("10:15:07.250000")),
             // More digits than the pattern states.
             ("101507250 1", "%H%M%S%2f %d", None),
-            // More than one zero is missing, or it is not certain that one is, or the missing digit
-            // is not the first.
+            // More than one zero is missing, or perhaps none is. Or the missing digit is not the
+            // first.
             ("261126 1507", "%d%m%y %H%M%S", None),
             ("261126 7", "%d%m%y %H%M%S", None),
             ("1150300", "%H%M%S%f", None),

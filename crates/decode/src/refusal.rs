@@ -9,7 +9,8 @@ pub(super) struct Refusal {
     pub(super) reason: Reason,
     pub(super) detail: String,
     /// The cause is in the object around the array of points, so that object becomes the reject.
-    /// The point alone must not: without the object around it, a replay would accept the point.
+    /// The point alone must not become the reject: without the object around it, a replay would
+    /// accept the point.
     pub(super) is_of_enclosing: bool,
 }
 

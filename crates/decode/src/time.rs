@@ -346,7 +346,7 @@ pub(super) fn explain_date_digits(
 /// point or as three digits. Read as Unix time, such a number would be a time in 1970 or after
 /// 2560.
 pub(super) fn is_date_in_digits(text: &str) -> bool {
-    // Nearly every time is RFC 3339, so reject those first.
+    // Return early for RFC 3339, the form of nearly every time.
     if text.as_bytes().get(4) == Some(&b'-') {
         return false;
     }

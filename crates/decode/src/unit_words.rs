@@ -101,8 +101,8 @@ fn may_be_unit(key: &[u8]) -> bool {
             b"uni" | b"uom" | b"ein" | b"een" | b"enh" | b"jed" | b"yks" | b"sat" | b"bir"
         )
     });
-    // Every word for a unit or for what is measured has at least five letters. Fewer would also fit
-    // frequent names, such as `attributes` and `odometer`.
+    // The last five bytes are compared: every word for a unit or for what is measured has at least
+    // that many. Fewer bytes would match frequent names, such as `attributes` and `odometer`.
     let ends = || {
         key.last_chunk().is_some_and(|last: &[u8; 5]| {
             let lower = last.map(|byte| byte | 0x20);

@@ -205,8 +205,8 @@ enum FlagValue {
     NoFix,
 }
 
-/// Returns whether a member may state that there is no fix. Most members are excluded by their
-/// value, most others by a few bytes of their name.
+/// Returns whether a member may state that there is no fix. The value excludes most members, and a
+/// few bytes of the name exclude most of the others.
 #[inline]
 pub(super) fn may_deny_fix(key: &[u8], value: &Scalar<'_>) -> bool {
     let stated = match value {

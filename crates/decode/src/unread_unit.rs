@@ -302,8 +302,9 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> R
     units.check(sent.into_iter())
 }
 
-/// Checks a point for the unit of a number that is an element of an array. The path of `field` is
-/// that of a member with the same unit. A bare `unit` does not count.
+/// Like [`check_units`], for a number that is an element of an array, such as the height of a
+/// GeoJSON point. The element has no name, so the path of `field` is that of a member with the same
+/// unit. A member whose name is only `unit` or `unit_system` does not count.
 ///
 /// # Errors
 /// The stated unit differs from the unit in which the format reads the number.

@@ -165,7 +165,7 @@ pub(super) fn read(
     if exponent::may_have_exponent(&ts) {
         check_exponent(json)?;
     }
-    // QGIS and PostGIS write a height of 0 if they know none.
+    // QGIS and PostGIS write a height of 0 if the height is unknown.
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
     if !unread.is_missing() {

@@ -24,7 +24,7 @@ use crate::unit::SpeedUnit;
 
 /// Longest line that is read as a sentence, in bytes. The standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
-/// Number of a sentence's fields that are split off. RMC, GGA and ZDA have fewer.
+/// Maximum number of fields that are split off a sentence. RMC, GGA and ZDA have fewer.
 const FIELDS_MAX: usize = 20;
 /// Maximum number of sentences that are compared with each other one by one. If there are more, a
 /// hash table finds the sentences with the same time.
@@ -56,7 +56,7 @@ enum Sentence<'a> {
     Ignored(Ignored),
 }
 
-/// A sentence with a fix or a clock, and its place in the message.
+/// A sentence with a fix or a clock, and its line in the message.
 struct Entry<'a> {
     /// Index of the line in the message.
     line: usize,
@@ -206,7 +206,7 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     }
 }
 
-/// Returns a time of day on the day on which it is nearest to `unix_ms`.
+/// Returns the instant of a time of day, on the day that brings it nearest to `unix_ms`.
 fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
     let today = unix_ms - unix_ms.rem_euclid(DAY_MS) + time_ms;
     let days = [today, today - DAY_MS, today + DAY_MS];
