@@ -2,8 +2,8 @@
 //! retry, the PUBACK.
 //!
 //! `cargo run -p milepost-core --example one_message` prints each step with the source file that
-//! decided it. The function below plays the broker and ClickHouse: it passes events to the consumer
-//! and prints the results.
+//! decided it. The function `play` acts as the broker and ClickHouse: it passes events to the
+//! consumer and prints the results.
 #![expect(clippy::disallowed_methods, reason = "the example is the shell, which reads the clock")]
 
 use std::io::{self, Write};

@@ -61,7 +61,7 @@ impl AgeLimits {
     }
 }
 
-/// Parses a `ts` that is not a number.
+/// Parses a `ts` that is not a number, or that the format reads as a string.
 #[inline(never)]
 fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i64, Refusal> {
     // A number such as 251126101500, which a pattern parses as text.
@@ -187,7 +187,7 @@ pub(super) const EPOCHS: [(i64, &str); 4] = [
     (946_684_800, "from 2000"),
 ];
 
-/// Explains a number that counts days, seconds or units of 100 ns from another day than 1970-01-01.
+/// Explains a number that counts days, seconds or units of 100 ns from a day other than 1970-01-01.
 fn other_count(ts: &Scalar<'_>, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
     /// Milliseconds of one unit, the number at 1970, and the name of the count.
     const COUNTS: [(f64, f64, &str); 5] = [

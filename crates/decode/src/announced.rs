@@ -13,7 +13,8 @@ pub(super) enum Announcement {
     Notation,
     /// A heading counts from true or magnetic north.
     North,
-    /// Like [`North`](Self::North), but a letter may mean something else: `"heading_type":"M"`.
+    /// Like [`North`](Self::North), but only words count: in `"heading_type":"M"`, the letter may
+    /// mean something else.
     NorthInWords,
     /// A flag that a heading counts from magnetic north.
     IsMagnetic,
@@ -23,12 +24,16 @@ pub(super) enum Announcement {
     Level,
 }
 
+/// Endings of names that announce a scale.
 const SCALES: [&str; 7] =
     ["scalefactor", "scalingfactor", "factor", "scale", "scaling", "multiplier", "divisor"];
+/// Endings of names that announce a notation.
 const NOTATIONS: [&str; 3] = ["format", "encoding", "notation"];
 /// Names of a notation that name no coordinate.
 const BARE_NOTATIONS: [&str; 2] = ["format", "notation"];
+/// Endings of names that announce the north of a heading.
 const REFERENCES: [&str; 2] = ["reference", "ref"];
+/// Endings of names that announce the level of an altitude.
 const LEVELS: [&str; 4] = ["reference", "ref", "type", "datum"];
 /// Endings of names such as `speed_type`, which may state a unit.
 const TYPES: [&str; 2] = ["type", "format"];
@@ -52,12 +57,13 @@ const PLACES: [&str; 9] = [
     "latlng",
     "latlon",
 ];
-/// Names of the scale of times, such as UTC or the time of GPS.
-const SCALES_OF_TIME: [&str; 5] =
+/// Names of members that state a time scale, such as UTC or GPS time.
+const TIME_SCALES: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
 /// Returns the announcement that a name makes, and the normalised name of the field or fields that
-/// it is about. [`may_announce`] runs before this function, so it must accept all such names.
+/// the announcement is about. [`may_announce`] runs first, so it must accept every name for which
+/// this function returns `Some`.
 pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let name = normalised(name);
     let stem = |ends: &[&str], is_stem: &dyn Fn(&str) -> bool| {
@@ -95,7 +101,7 @@ pub(super) fn speed_of_type(name: &str) -> Option<&str> {
     stems.find(|stem| is_name_of("speed", stem))
 }
 
-/// Returns whether a name is that of a notation of coordinates. Its value may also be a reference
+/// Returns whether a name announces a notation of coordinates. Its value may also be a reference
 /// system: `"coordinate_format":"GCJ02"`.
 pub(super) fn names_notation(name: &str) -> bool {
     let last = name.as_bytes().last_chunk().map(|last: &[u8; 5]| last.map(|byte| byte | 0x20));
@@ -103,16 +109,16 @@ pub(super) fn names_notation(name: &str) -> bool {
         && matches!(announcement(name), Some((Announcement::Notation, _)))
 }
 
-/// Returns whether a normalised name is that of a scale of times.
-pub(super) fn is_scale_of_time(name: &str) -> bool {
-    SCALES_OF_TIME.contains(&name)
+/// Returns whether a normalised name announces a time scale.
+pub(super) fn is_time_scale(name: &str) -> bool {
+    TIME_SCALES.contains(&name)
 }
 
 /// Returns whether the stem of an announcement is the name of this field. `own`: the normalised
 /// name of the member that the field is read from.
 pub(super) fn is_about(stem: &str, field: &str, own: &str) -> bool {
     let is_place = ["lat", "lng"].contains(&field);
-    // The `x_scale` and `y_scale` of an accelerometer are not those of a place.
+    // `x_scale` and `y_scale` may be scales of an accelerometer, and not of coordinates.
     let is_alias = is_name_of(field, stem) && !["x", "y", "long"].contains(&stem);
     stem == own
         || is_alias
@@ -120,16 +126,16 @@ pub(super) fn is_about(stem: &str, field: &str, own: &str) -> bool {
         || field == "heading" && ["north", "compass"].contains(&stem)
 }
 
-/// Returns whether a key announces something, or names a scale of times.
+/// Returns whether a key announces something, or names a time scale.
 #[cold]
 pub(super) fn announces(key: &[u8]) -> bool {
     let name = String::from_utf8_lossy(key);
     let normal = normalised(&name);
-    announcement(&name).is_some() || is_scale_of_time(&normal) || speed_of_type(&normal).is_some()
+    announcement(&name).is_some() || is_time_scale(&normal) || speed_of_type(&normal).is_some()
 }
 
-/// Returns whether a key without an `s` at its end may announce something; reads only its first and
-/// last bytes. `last`: the last bytes in lower case.
+/// Returns whether a key may announce something; reads only its first and last bytes. `key`: the
+/// key without the `s` at its end, if it has one; `last`: the last bytes of `key` in lower case.
 #[inline]
 pub(super) fn may_announce(key: &[u8], last: &[u8; 5]) -> bool {
     may_be_scale(last)
@@ -144,7 +150,7 @@ pub(super) fn may_announce(key: &[u8], last: &[u8; 5]) -> bool {
             | [_, _, b'r', b'e', b'f']
             | b"north"
             | b"ompas" => true,
-            // Not `location` or `duration`.
+            // `notation`, but not `location` or `duration`.
             b"ation" => key.last_chunk().is_some_and(|last: &[u8; 8]| {
                 last.first_chunk().is_some_and(|first| is_lower(first, b"not"))
             }),
@@ -196,7 +202,7 @@ mod tests {
             .chain(["magnetic", "is_magnetic"])
             .collect();
         let bare = BARE_NOTATIONS.into_iter().chain(["compass", "true_north", "isMagneticNorth"]);
-        let bare = SCALES_OF_TIME.into_iter().chain(bare);
+        let bare = TIME_SCALES.into_iter().chain(bare);
         let mut names: Vec<String> = bare.map(str::to_owned).collect();
         for stem in &stems {
             for end in &ends {

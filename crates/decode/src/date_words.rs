@@ -272,7 +272,7 @@ pub(super) fn split_weekday(text: &str) -> (Option<i8>, &str) {
 }
 
 /// Rewrites a date with the name of its month in digits: `2026-11-26`, followed by the rest of the
-/// string. `text`: a time without a weekday before it. Returns `None` if it has no such date.
+/// string. `text`: a time without a weekday before it. Returns `None` if `text` has no such date.
 ///
 /// Examples: `26 Nov 2026 10:15:00 +0000` (RFC 2822), `Nov 26 10:15:00 UTC 2026` (`date`),
 /// `Nov 26, 2026, 10:15 AM`, `26. November 2026 10:15`, `2026年11月26日 10:15`.
@@ -339,7 +339,7 @@ pub(super) fn in_english(abbreviation: &str) -> &str {
     }
 }
 
-/// Explains an abbreviation that is a scale of time; `None` if it may be a zone.
+/// Explains an abbreviation that is a time scale; `None` if it may be a zone.
 pub(super) fn explain_scale(abbreviation: &str) -> Option<String> {
     const SECONDS_AHEAD: [(&str, u8); 2] = [("GPST", 18), ("TAI", 37)];
     let (name, seconds) = SECONDS_AHEAD.iter().find(|(name, _)| *name == abbreviation)?;

@@ -14,7 +14,7 @@ pub struct Decoded {
     pub positions: Vec<Position>,
     /// Rejected points in the order sent, or one reject for the whole message.
     pub rejects: Vec<Reject>,
-    /// Valid messages, or parts of one, without a fix.
+    /// Messages, or parts of a message, that are valid but have no fix.
     pub ignored: Vec<Ignored>,
     pub omissions: Omissions,
     /// Fields of the positions that are neither read nor kept, if the decoder lists them.

@@ -188,14 +188,14 @@ impl Decoder {
         read
     }
 
-    /// Checks the object around an array of points. It may state units of the points' numbers, such
-    /// as `"speed_unit":"mph"` in a FeatureCollection, the reference system of their coordinates,
-    /// or the zone of their times. `frame`: the object's JSON without the array. `settled`: the
-    /// fields whose unit is already known.
+    /// Checks the object around an array of points. This object may state the units of the points'
+    /// numbers, such as `"speed_unit":"mph"` in a FeatureCollection, the reference system of their
+    /// coordinates, or the zone of their times. `frame`: the object's JSON without the array.
+    /// `settled`: the fields whose unit is already known.
     ///
     /// # Errors
-    /// A stated unit, reference system or zone differs from the one in which a source reads the
-    /// values. The error states the remedy.
+    /// The object states a unit, reference system or zone that contradicts a source. The error
+    /// states the remedy.
     pub fn check_frame(&self, frame: &[u8], settled: &[&str]) -> Result<(), String> {
         let mut sources = self.sources.iter();
         sources.try_for_each(|source| {

@@ -1,10 +1,10 @@
-//! Computes the distance between two places.
+//! Computes the distance between two positions.
 
 /// Mean radius of the earth, in metres.
 const EARTH_M: f64 = 6_371_008.8;
 
-/// Returns the metres between two places, `[lat, lng]` in degrees, on a sphere of the earth's mean
-/// radius.
+/// Returns the metres between two positions, `[lat, lng]` in degrees, on a sphere of the earth's
+/// mean radius.
 #[must_use]
 pub fn metres([lat_a, lng_a]: [f64; 2], [lat_b, lng_b]: [f64; 2]) -> f64 {
     let haversine = |degrees: f64| (degrees.to_radians() / 2.0).sin().powi(2);

@@ -116,8 +116,8 @@ fn has_exponent(text: &str) -> bool {
     begins_number && text.contains('.') && resolution(text).is_some()
 }
 
-/// Returns whether a string is a program's word for a missing value, such as `NULL` or `None`. As
-/// an id, the word would give all fixes without a driver to one driver.
+/// Returns whether a string is a program's word for a missing value, such as `NULL` or `None`. If
+/// the word were accepted as an id, all fixes without a driver would belong to one driver.
 fn means_none(text: &str) -> bool {
     let text = text.trim_ascii();
     text.len() <= 9
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_the_id_unless_it_is_a_number_with_an_exponent_or_means_none() {
+    fn exponent_in_an_id_is_expanded_and_a_word_for_none_is_rejected() {
         let pointer = Pointer::new("/driver_id").expect("a pointer");
         let id = |text: &str| {
             parse_id(&pointer, OtherBytes::Refused, &Scalar::Text(text.into()))

@@ -3,7 +3,7 @@
 
 use memchr::memchr2_iter;
 
-use super::json::{Scalar, resolution, seconds_lost};
+use super::json::{Scalar, coarse_resolution_s, resolution};
 use super::refusal::{Refusal, refuse};
 use super::unit::TimeUnit;
 use crate::number::Number;
@@ -21,8 +21,8 @@ pub(super) const fn may_have_exponent(value: &Scalar<'_>) -> bool {
     matches!(value, Scalar::Number(Number::Float(_)))
 }
 
-/// Returns whether the text may contain a number with an exponent. A string such as `"1e3"` counts,
-/// too.
+/// Returns whether the text may contain a number with an exponent. A string such as `"1e3"` also
+/// counts.
 pub(super) fn is_in(json: &[u8]) -> bool {
     memchr2_iter(b'e', b'E', json).any(|at| {
         let (before, after) = (json[..at].last(), json.get(at + 1));
@@ -45,7 +45,7 @@ fn is_rounded(sent: &str) -> bool {
 /// # Errors
 /// The lost digits stand for more than one second.
 pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
-    match seconds_lost(text, unit) {
+    match coarse_resolution_s(text, unit) {
         Some(seconds) => refuse(
             Reason::BadTs,
             format!(
@@ -83,8 +83,8 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
 }
 
 /// Like [`check_degrees`], for `sent`, the JSON of a number or another value. Only coordinates in
-/// small units, which are large integers, are checked: programs that round write an exponent for
-/// large numbers only.
+/// small units are checked. They are large integers, and a program that rounds writes an exponent
+/// only for large numbers.
 ///
 /// # Errors
 /// The degrees may be more than 11 m off.

@@ -11,15 +11,15 @@ use super::unit_words::is_unit;
 use super::unread_fix;
 use crate::reject::Reason;
 
-/// Maximum number of values that one pass extracts. The last slot is the driver.
+/// Maximum number of values that one pass extracts. The last slot holds the driver's id.
 const SLOTS_MAX: usize = 19;
 /// Slots for hemispheres that the format does not read. The first slot holds the name of a member
 /// that states a southern latitude. The second slot holds the name of a member that states a
 /// western longitude.
 pub(super) const UNREAD_HEMISPHERES: [usize; 2] = [SLOTS_MAX - 3, SLOTS_MAX - 2];
-/// Slot for the name of a member that the format does not read and that may be a unit, such as
-/// `speed_unit`, or a flag such as `is_utc` or `valid`. If the slot is filled, `unread_unit.rs`,
-/// `unread_zone.rs` and `unread_fix.rs` search the point for all such members.
+/// Slot for the name of another member that the format does not read. The member may be a unit,
+/// such as `speed_unit`, or a flag such as `is_utc` or `valid`. If the slot is filled,
+/// `unread_unit.rs`, `unread_zone.rs` and `unread_fix.rs` search the point for all such members.
 const UNREAD_OTHER: usize = SLOTS_MAX - 4;
 
 /// A path into JSON: names, and indices of arrays.
@@ -82,7 +82,7 @@ impl Pointer {
         self.raw_in(json).map(|found| found.value.map(as_text))
     }
 
-    /// Like [`raw`](Self::raw). Also returns whether members beside the path may matter.
+    /// Like [`raw`](Self::raw). Also returns facts about the members beside the path.
     pub(super) fn raw_in<'a>(&self, json: &'a [u8]) -> Result<RawFound<'a>, Refusal> {
         let mut reader = Reader::new(json);
         let mut found = RawFound::default();
@@ -92,7 +92,7 @@ impl Pointer {
     }
 }
 
-/// The paths to extract, as a tree.
+/// The paths to extract, as a tree. Each node stands for the path from the root to this node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Paths {
     /// The slot for the value at this path; `None` if only values below this path are extracted.
@@ -100,16 +100,17 @@ pub(super) struct Paths {
     sharing: Sharing,
     /// The coordinate that the last step of this path names: 0 for lat, 1 for lng.
     coordinate: Option<usize>,
-    foreknown: Option<Foreknown>,
+    hint: Option<ValueHint>,
     children: Vec<Child>,
     /// For each [`bucket`], the [`Link`] of its first child.
     first: [Link; BUCKETS],
 }
 
-/// A fact about the value at a path that is known before the value is read.
+/// A fact about the value at a path that is known before the value is read, so that reading the
+/// value is cheaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Foreknown {
-    /// The format does not read the value, and no value under this name matters.
+enum ValueHint {
+    /// The format does not read the value, and the value cannot describe the point.
     Unread,
     /// Nearly every payload has this string here.
     Usual(&'static str),
@@ -121,7 +122,7 @@ const BUCKETS: usize = 32;
 /// The index of a child, plus 1; 0 if there is no child.
 type Link = u8;
 
-/// A step below a path.
+/// The next step of a path, and the tree below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Child {
     name: Box<str>,
@@ -134,9 +135,10 @@ struct Child {
 /// Relation of a path to the other paths of its slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Sharing {
+    /// The slot has no alias.
     #[default]
     Alone,
-    /// The slot's own path: its value replaces that of an alias, but null does not.
+    /// The slot's own path. Its value replaces the value of an alias, unless it is null.
     HasAlias,
     /// Used only if the slot's own path has no value.
     IsAlias,
@@ -146,8 +148,8 @@ enum Sharing {
 pub(super) type Found<'a> = [Scalar<'a>; SLOTS_MAX];
 
 impl Paths {
-    /// Creates the tree of these paths, one per slot, written as in a pointer but without the first
-    /// `/`.
+    /// Creates the tree of these paths, one per slot. A path is written like a pointer without its
+    /// first `/`.
     pub(super) fn new(paths: &[&str]) -> Self {
         let mut tree = Self::default();
         for (slot, path) in paths.iter().enumerate() {
@@ -163,33 +165,34 @@ impl Paths {
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
 
-    /// Returns the tree at a path. Adds the path if it is missing. Clears `foreknown` along the
-    /// path, because the format now reads a value at its end.
+    /// Returns the tree at a path. Adds the path if it is missing. Clears `hint` along the path,
+    /// because the format now reads a value at its end.
     fn at<'p>(&mut self, path: impl IntoIterator<Item = &'p str>) -> &mut Self {
         let mut at = self;
         for step in path {
             let existing = at.children.iter().position(|child| *child.name == *step);
             let index = existing.unwrap_or_else(|| at.add_child(step));
             at = &mut at.children[index].paths;
-            at.foreknown = None;
+            at.hint = None;
         }
         at
     }
 
-    /// Adds the name of a member that the format does not read, so that its value is skipped
-    /// without an examination of the name. Adds no name that may matter, such as that of a unit.
+    /// Adds the name of a member that the format does not read. The value of this member is then
+    /// skipped without an examination of its name. Does nothing if the value must be examined, for
+    /// example because the name may be that of a unit.
     pub(super) fn add_unread(&mut self, name: &str) {
         let key = name.as_bytes();
         if !self.may_matter(key) && self.child(key).is_none() {
             let index = self.add_child(name);
-            self.children[index].paths.foreknown = Some(Foreknown::Unread);
+            self.children[index].paths.hint = Some(ValueHint::Unread);
         }
     }
 
     /// Sets the string that nearly every payload has at a path, so that the string is not checked
     /// for escapes and UTF-8. If the path has no slot, any string at this path is skipped.
     pub(super) fn set_usual(&mut self, path: &str, text: &'static str) {
-        self.at(path.split('/')).foreknown = Some(Foreknown::Usual(text));
+        self.at(path.split('/')).hint = Some(ValueHint::Usual(text));
     }
 
     /// Adds a child without a slot, and returns its index.
@@ -240,21 +243,26 @@ impl Paths {
             || reference_system::may_be_name(key)
     }
 
-    /// Returns whether an unread member may matter, depending on its value: see
-    /// [`skip_member`](Self::skip_member).
+    /// Returns whether [`skip_member`](Self::skip_member) must examine the value of an unread
+    /// member with this name: the value may change what the point means.
     fn may_matter(&self, key: &[u8]) -> bool {
         self.may_text_matter(key) || hemisphere::may_list_sides(key)
     }
 
-    /// Returns whether an unread member may matter if its value is a string.
+    /// Like [`may_matter`](Self::may_matter), for a value that is a string.
     #[inline]
     fn may_text_matter(&self, key: &[u8]) -> bool {
         self.may_describe_point(key) || hemisphere::is_utc_flag(key) || unread_fix::may_be_name(key)
     }
 
-    /// Stores the name of an unread member if its value may state south or west. Also stores the
-    /// name of what may be a unit, a reference system, a flag of UTC or of a missing fix, or an
-    /// array of fixes. `json`: the value's JSON.
+    /// Stores the name of an unread member for later checks, if the member may be:
+    ///
+    /// - a hemisphere that states south or west;
+    /// - a unit or a reference system;
+    /// - a flag of UTC, or of a missing fix;
+    /// - an array of fixes.
+    ///
+    /// `json`: the value's JSON.
     #[cold]
     fn put_unread(&self, key: &[u8], value: &Scalar<'_>, json: &[u8], found: &mut Found<'_>) {
         let (Ok(name), Ok(json)) = (str::from_utf8(key), str::from_utf8(json)) else { return };
@@ -321,7 +329,7 @@ impl Paths {
         }
     }
 
-    /// Reads the next value, and stores the values in it that this path, or a path below it, names.
+    /// Reads the next value. Stores it, and the values inside it, if this tree has slots for them.
     fn extract<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'{' => {
@@ -371,15 +379,15 @@ impl Paths {
     fn extract_member<'a>(&self, json: &mut Reader<'a>, found: &mut Found<'a>) -> Option<()> {
         let value = match json.peek() {
             b'-' | b'0'..=b'9' => json.number()?,
-            b'"' => match self.foreknown {
+            b'"' => match self.hint {
                 None => json.other_value()?,
-                Some(Foreknown::Unread) => return json.skip_text(),
-                Some(Foreknown::Usual(text)) if json.skip_known_text(text) => {
+                Some(ValueHint::Unread) => return json.skip_text(),
+                Some(ValueHint::Usual(text)) if json.skip_known_text(text) => {
                     Scalar::Text(text.into())
                 }
-                Some(Foreknown::Usual(_)) => json.other_value()?,
+                Some(ValueHint::Usual(_)) => json.other_value()?,
             },
-            b'{' | b'[' if self.foreknown != Some(Foreknown::Unread) => {
+            b'{' | b'[' if self.hint != Some(ValueHint::Unread) => {
                 return self.extract(json, found);
             }
             _ => json.other_value()?,
@@ -388,7 +396,8 @@ impl Paths {
         Some(())
     }
 
-    /// Reads the value of a member that no path names.
+    /// Reads the value of a member that no path names. Stores the member's name if the value may
+    /// change what the point means.
     #[inline]
     fn skip_member<'a>(
         &self,
@@ -397,7 +406,7 @@ impl Paths {
         found: &mut Found<'a>,
     ) -> Option<()> {
         let rest = json.rest();
-        // Under most names, no string matters.
+        // Under most names, a string cannot describe the point.
         if rest.starts_with(b"\"") && !self.may_text_matter(key) {
             return json.skip_text();
         }
@@ -418,8 +427,8 @@ impl Paths {
         Some(())
     }
 
-    /// Reads the next value, and stores the text at the only path below this one. The last value of
-    /// a repeated key wins.
+    /// Reads the next value, and stores the JSON at the only path of this tree. The last value of a
+    /// repeated key wins.
     fn extract_raw<'a>(&self, json: &mut Reader<'a>, found: &mut RawFound<'a>) -> Option<()> {
         found.value = None;
         if self.slot.is_some() {
@@ -523,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn member_that_is_known_to_be_unread_is_skipped_whatever_its_value() {
+    fn unread_member_is_skipped_whatever_its_value() {
         let mut paths = Paths::default();
         paths.add_unread("tid");
         paths.add(["lat"], 0);

@@ -16,8 +16,8 @@ pub(super) fn may_be_flag(name: &str, value: &str) -> bool {
 }
 
 /// Returns the index in [`Unknown`] of the field that a flag of this name is about, such as speed
-/// for `hasSpeed` and heading for `course_valid`. Returns `None` if the name is not that of such a
-/// flag. `name`: normalised.
+/// for `hasSpeed` and heading for `course_valid`. Returns `None` if no such flag has this name.
+/// `name`: normalised.
 pub(super) fn field_of_flag(name: &str) -> Option<usize> {
     let beginnings = ["has", "isvalid", "valid"];
     let stem = beginnings.iter().find_map(|begin| name.strip_prefix(begin));

@@ -2,7 +2,8 @@
 
 use super::field_names::normalised;
 
-/// Names of arrays of fixes. Arrays such as `route`, `stops` and `geofence` hold other places.
+/// Names of arrays of fixes. Arrays such as `route`, `stops` and `geofence` are not among them:
+/// their positions are not fixes.
 const NAMES: [&str; 24] = [
     "buffer",
     "buffered",
@@ -34,7 +35,7 @@ const ENDINGS: [&str; 4] = ["locations", "positions", "points", "fixes"];
 /// Maximum length of such a name in bytes.
 const NAME_BYTES_MAX: usize = 20;
 
-/// Returns whether a key, whose value is an array, may hold fixes.
+/// Returns whether an array with this key may hold fixes.
 pub(super) fn is_name_of_fixes(key: &[u8]) -> bool {
     if key.len() > NAME_BYTES_MAX {
         return false;

@@ -12,6 +12,7 @@ pub(super) fn may_be_hemisphere_or_unit(key: &[u8]) -> bool {
     match key {
         // The name may be in Chinese, or in Cyrillic letters.
         _ if is_unit(key) || key.first().is_some_and(|first| *first >= 0x80) => true,
+        // `ns`, `nsi`, `ew`, `e/o`.
         [b'n' | b'N' | b'e' | b'E', _] | [b'n' | b'N' | b'e' | b'E', _, _] => true,
         // `ns_indicator`, `n/s`, `northSouth`; `ew…`, `eastWest`; `dirLat`; `hemisphereLat`.
         [b'n' | b'N', b's' | b'S' | b'/' | b'_' | b'-', ..]
@@ -50,8 +51,8 @@ pub(super) fn is_utc_flag(key: &[u8]) -> bool {
 
 /// Maximum length of the name of a hemisphere in bytes.
 const NAME_BYTES_MAX: usize = 40;
-/// Words that turn the name of a coordinate into that of its hemisphere, such as `lat_dir`. A name
-/// may have several: `latitude_cardinal_direction`.
+/// Words that turn the name of a coordinate into the name of its hemisphere, such as `lat_dir`. A
+/// name may have several such words: `latitude_cardinal_direction`.
 const HEMISPHERE_ENDINGS: [&str; 28] = [
     "ns",
     "ew",
@@ -82,18 +83,18 @@ const HEMISPHERE_ENDINGS: [&str; 28] = [
     "полушарие",
     "半球",
 ];
-/// Prefixes that turn the name of a coordinate into that of its hemisphere, such as `dir_lat`.
+/// Prefixes that turn the name of a coordinate into the name of its hemisphere, such as `dir_lat`.
 const HEMISPHERE_BEGINNINGS: [&str; 6] = ["dir", "hem", "hemi", "hemisphere", "sign", "signs"];
-/// Names of hemispheres that consist of both sides of a coordinate, such as `ns` for north or
+/// Names of hemispheres that consist of the two sides of a coordinate, such as `ns` for north or
 /// south.
-const BOTH: [&[&str]; 2] = [
+const SIDE_PAIRS: [&[&str]; 2] = [
     &["ns", "nsi", "nors", "northsouth", "南北"],
     &["ew", "ewi", "eorw", "eastwest", "东西", "東西"],
 ];
-/// Names such as `e/o`, which consist of both sides of the longitude, each with the side that `O`
-/// stands for: west in French, Italian, Portuguese and Spanish, east in German. A name without the
-/// `/`, such as `eo`, does not count.
-const EAST_AND_WEST: [(&str, Side); 3] =
+/// Names such as `e/o`, which consist of the two sides of the longitude, each with the side that
+/// `O` stands for: west in French, Italian, Portuguese and Spanish, east in German. A name without
+/// the `/`, such as `eo`, does not count.
+const NAMES_WITH_O: [(&str, Side); 3] =
     [("e/o", Side::Negative), ("o/e", Side::Negative), ("o/w", Side::Positive)];
 /// Names of flags, each with its coordinate and the side that `true` stands for.
 const FLAGS: [(&str, usize, Side); 4] = [
@@ -197,7 +198,7 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
     let word = word.strip_suffix("半球").unwrap_or(word);
     if word == "o" && coordinate == 1 {
         let name = name.to_lowercase();
-        let known = EAST_AND_WEST.iter().find(|(known, _)| *known == name);
+        let known = NAMES_WITH_O.iter().find(|(known, _)| *known == name);
         return Some(known.map_or(Side::Unclear, |(_, side)| *side));
     }
     [Side::Positive, Side::Negative]
@@ -211,7 +212,7 @@ pub(super) fn side(name: &str, value: &str, coordinate: usize) -> Option<Side> {
 const FIRST_WORD_BYTES: [usize; 4] = [1, 2, 3, 5];
 
 /// Names of members that state the sides of both coordinates, as `SW` or `--`.
-const OF_BOTH: [&str; 14] = [
+const NAMES_OF_BOTH: [&str; 14] = [
     "hemisphere",
     "hemispheres",
     "hemisferio",
@@ -273,7 +274,7 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
     // another first letter do not count: `breite…`, `o/e`, `o/w`, `pos…`, `fix…`, `values…`.
     let is_first =
         |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase()) || !first.is_ascii();
-    // Most payloads have an object such as `device`, so a few bytes of the name decide first.
+    // Most payloads have an object such as `device`, so check a few bytes of the name first.
     let ([rest @ .., b's' | b'S'] | rest) = key;
     let ends_with =
         |end: &[u8; 3]| rest.last_chunk::<3>().is_some_and(|last| last.eq_ignore_ascii_case(end));
@@ -285,11 +286,12 @@ pub(super) fn may_list_sides(key: &[u8]) -> bool {
         return false;
     }
     let name = normalised(&String::from_utf8_lossy(key));
-    let is_of_place = |end: &&str| name.strip_suffix(*end).is_some_and(is_made_of_places);
+    let is_of_position =
+        |end: &&str| name.strip_suffix(*end).is_some_and(is_made_of_position_names);
     BEGINNINGS.iter().any(|begin| name.starts_with(begin))
         || ["hemisphere", "hemispheres"].iter().any(|end| name.ends_with(end))
-        || ["dir", "dirs", "ref", "refs", "sign", "signs"].iter().any(is_of_place)
-        || OF_BOTH.contains(&&*name)
+        || ["dir", "dirs", "ref", "refs", "sign", "signs"].iter().any(is_of_position)
+        || NAMES_OF_BOTH.contains(&&*name)
         || hemisphere(&name).is_some()
 }
 
@@ -298,11 +300,12 @@ pub(super) fn is_parent(name: &str) -> bool {
     PARENTS.contains(&&*normalised(name))
 }
 
-/// Returns whether a normalised name consists only of names of places and coordinates, such as
-/// `gps` and `latlng`. Returns `true` for an empty name.
-fn is_made_of_places(name: &str) -> bool {
+/// Returns whether a normalised name consists only of names of objects with a position and of
+/// coordinates, such as `gps` and `latlng`. Returns `true` for an empty name.
+fn is_made_of_position_names(name: &str) -> bool {
     let mut words = PARENTS.iter().chain(COORDINATES.iter().copied().flatten());
-    name.is_empty() || words.any(|word| name.strip_prefix(word).is_some_and(is_made_of_places))
+    name.is_empty()
+        || words.any(|word| name.strip_prefix(word).is_some_and(is_made_of_position_names))
 }
 
 /// Returns the sides that an array or an object states. `name`: its name or its path; `json`: its
@@ -326,7 +329,7 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
         }
     } else if let Some((words, ..=2)) = elements(json.as_bytes(), 2) {
         let values = words.into_iter().map(|json| Reader::new(json).value());
-        // Two numbers are a direction, unless the name is that of signs.
+        // Two numbers are a direction, unless the name contains `sign`.
         let are_signs = name.to_ascii_lowercase().contains("sign");
         let word = |value: Scalar<'_>| {
             let is_word = are_signs || value.as_text().is_some();
@@ -349,9 +352,9 @@ pub(super) fn sides_in_list(name: &str, json: &str) -> [Option<Side>; 2] {
     found
 }
 
-/// Returns the sides that a member states, by coordinate. It recognises the names of
-/// [`hemisphere`], flags such as `south`, and names such as `hemispheres`, whose value may state
-/// the sides of both coordinates, as `SW`.
+/// Returns the sides that a member states, by coordinate. Recognises the names of [`hemisphere`],
+/// flags such as `south`, and names such as `hemispheres`, whose value may state the sides of both
+/// coordinates, as `SW` does.
 pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
     // Most values are numbers. Only the numbers below may state a side.
     let digits = value.strip_prefix('-').unwrap_or(value);
@@ -360,7 +363,7 @@ pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
         return [None; 2];
     }
     let plain = normalised(name);
-    if OF_BOTH.contains(&&*plain) {
+    if NAMES_OF_BOTH.contains(&&*plain) {
         // A `sign` may also be a signature, such as `q3+w8/S2aW1=`.
         let may_be = !plain.starts_with("sign") || value.chars().all(|c| "+-1,;:/| ".contains(c));
         return if may_be { sides_of_both(&plain, value) } else { [None; 2] };
@@ -370,12 +373,12 @@ pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
     if let Some((_, coordinate, side)) = FLAGS.iter().find(|(known, ..)| *known == flag) {
         // A number may be a component of a velocity or a side of a box, unless the name begins
         // with `is`.
-        let is_question = flag.len() < plain.len();
+        let begins_with_is = flag.len() < plain.len();
         sides[*coordinate] = match value.trim() {
             "true" => Some(*side),
             "false" => Some(side.opposite()),
-            "1" if is_question => Some(*side),
-            "0" if is_question => Some(side.opposite()),
+            "1" if begins_with_is => Some(*side),
+            "0" if begins_with_is => Some(side.opposite()),
             _ => None,
         };
     } else if let Some(coordinate) = hemisphere(name) {
@@ -387,7 +390,7 @@ pub(super) fn sides(name: &str, value: &str) -> [Option<Side>; 2] {
 /// Returns the coordinate whose hemisphere has this name: 0 for lat, 1 for lng.
 pub fn hemisphere(name: &str) -> Option<usize> {
     let lower = name.to_lowercase();
-    if EAST_AND_WEST.iter().any(|(known, _)| *known == lower) {
+    if NAMES_WITH_O.iter().any(|(known, _)| *known == lower) {
         return Some(1);
     }
     let name = normalised(name).replace('/', "");
@@ -399,7 +402,7 @@ pub fn hemisphere(name: &str) -> Option<usize> {
     };
     let is_of_coordinate = |field: &&str| name != *field && is_of(field);
     [0, 1].into_iter().find(|coordinate| {
-        BOTH[*coordinate].iter().any(|both| is_of(both))
+        SIDE_PAIRS[*coordinate].iter().any(|pair| is_of(pair))
             || COORDINATES[*coordinate].iter().any(is_of_coordinate)
     })
 }

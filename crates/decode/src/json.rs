@@ -153,7 +153,7 @@ pub(super) const UNSET_IN_OTHER_LANGUAGES: [&str; 19] = [
 /// of another language.
 #[must_use]
 pub fn is_unset(text: &str) -> bool {
-    // No such word is longer, so longer strings need not be copied.
+    // No word of either list is longer. Longer strings are not copied to lower case.
     const BYTES_MAX: usize = 12;
     text.len() <= 5 && UNSET_WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
         || (3..=BYTES_MAX).contains(&text.len())
@@ -175,7 +175,7 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     })
 }
 
-/// Returns how much one unit of a number's last digit stands for: 1e7 in `1.79555E+12`. `None`: the
+/// Returns the value of one unit in the last digit of a number: 1e7 for `1.79555E+12`. `None`: the
 /// number has no exponent.
 pub(super) fn resolution(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
@@ -184,9 +184,9 @@ pub(super) fn resolution(text: &str) -> Option<f64> {
     Some(10_f64.powi(exponent.saturating_sub(i32::try_from(decimals).unwrap_or(i32::MAX))))
 }
 
-/// Returns how many seconds one unit of a time's last digit stands for. `None` if the time has no
-/// exponent, or if the result is at most one second.
-pub(super) fn seconds_lost(text: &str, unit: TimeUnit) -> Option<f64> {
+/// Returns the value, in seconds, of one unit in the last digit of a time. `None` if the time has
+/// no exponent, or if the result is at most one second.
+pub(super) fn coarse_resolution_s(text: &str, unit: TimeUnit) -> Option<f64> {
     let (value, resolution) = (number(text)?.as_f64()?, resolution(text)?);
     let per_second = match unit {
         TimeUnit::BySize => match value.abs() {

@@ -76,8 +76,8 @@ impl Names {
     }
 }
 
-/// Returns the value of each member with this key that is a scalar, and the number of bytes after
-/// the key. `key`: the name in quotes.
+/// Returns each scalar that is the value of this key, with the number of bytes after the key.
+/// `key`: the name in quotes.
 fn values<'a>(key: &Finder<'_>, object: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> {
     let mut rest = object;
     std::iter::from_fn(move || {
@@ -135,7 +135,8 @@ impl Kept<'_> {
         self.keep.has(self.name(path))
     }
 
-    /// Returns the name in `keep` of the value at this path of the object.
+    /// Converts a path in the object to a path as `keep` writes it: removes `root` if the path
+    /// begins with it.
     pub(super) fn name<'p>(&self, path: &'p str) -> &'p str {
         let mut name = path;
         for step in self.root {

@@ -12,7 +12,8 @@ pub(super) struct Measured {
     pub(super) quantity: Quantity,
     /// Size of the unit in milepost's own unit.
     pub(super) factor: f64,
-    /// The configuration states the unit, so a member called only `unit` is about another field.
+    /// The configuration states the unit, so a member whose name is only `unit` is about another
+    /// field.
     pub(super) has_unit: bool,
 }
 
@@ -37,7 +38,7 @@ impl Measured {
         }
     }
 
-    /// Returns how to state the unit.
+    /// Returns the end of an error: the ways to state the unit.
     pub(super) fn remedy(&self) -> String {
         let (field, option) = (self.field, self.option());
         format!("map it with {field}_unit in [formats.NAME], or give {option} to import")

@@ -1,5 +1,6 @@
 //! Finds members of a point that the format does not read but that change what the point means: a
-//! hemisphere, a misspelt field. `unread_time.rs` finds times, `unread_unit.rs` units.
+//! hemisphere, a misspelt field. `unread_time.rs` finds such times, and `unread_unit.rs` finds such
+//! units.
 //!
 //! A walk over all members of a point is slow. So this module walks only on request, and for
 //! unusual points, such as a point without a time or with a key that may be a hemisphere.
@@ -18,7 +19,8 @@ use super::refusal::{Refusal, refuse};
 use super::schema::Schema;
 use crate::reject::Reason;
 
-/// Checks a message in which the format reads no position for a position under other names.
+/// Checks whether a message, in which the format has found no position, has a position under other
+/// names.
 ///
 /// # Errors
 /// The message has two numbers that are named lat and lng and are not both 0. `remedy` ends the
@@ -51,7 +53,8 @@ pub(super) fn refuse_unread_position(json: &[u8], remedy: &str) -> Result<(), Re
     }
 }
 
-/// Checks a point whose coordinates are whole degrees for minutes in other members.
+/// Checks whether other members of a point hold the minutes of its coordinates, which are whole
+/// degrees.
 ///
 /// # Errors
 /// The point has minutes, seconds or a fraction that the format does not read.
@@ -182,11 +185,12 @@ pub(super) fn check_unnamed_hemispheres(
     Ok(())
 }
 
-/// Checks all unread fields of a point for hemispheres, and for the coordinates in the other order.
-/// Sets `has_hemisphere` if it finds any of these fields, even a hemisphere that is north or east.
+/// Searches all unread fields of a point for hemispheres, and for coordinates that show that lat
+/// and lng are swapped. Sets `has_hemisphere` if it finds any of these fields, even a hemisphere
+/// that is north or east.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate is positive; or members such as
+/// A hemisphere is south or west, but the number of its coordinate is positive. Or members such as
 /// `latitude` and `longitude` show that the coordinates are swapped.
 #[cold]
 pub(super) fn check_unread_hemispheres(
@@ -229,7 +233,7 @@ pub(super) fn check_unread_hemispheres(
     checked
 }
 
-/// Returns the error for coordinates that other members have in the other order.
+/// Returns the error for coordinates that are swapped.
 fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), Refusal> {
     let advice = if is_geojson {
         "GeoJSON has the longitude first; swap them, or map them in [formats.NAME], or give \
@@ -246,10 +250,10 @@ fn refuse_swapped([lat, lng]: [&Scalar<'_>; 2], is_geojson: bool) -> Result<(), 
     )
 }
 
-/// Checks a Feature for its coordinates in the other order.
+/// Checks whether other members of a Feature show that its coordinates are swapped.
 ///
 /// # Errors
-/// Members such as `latitude` and `longitude` have the coordinates in the other order.
+/// Members such as `latitude` and `longitude` have the same numbers, but swapped.
 #[cold]
 pub(super) fn check_order(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let mut named = [None, None];
@@ -263,7 +267,7 @@ pub(super) fn check_order(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(
 }
 
 /// Returns which coordinate of the point's own position is at this path: 0 for lat, 1 for lng.
-/// `None`: no coordinate, or one of another place.
+/// `None`: the path is that of no coordinate, or that of a coordinate of another position.
 fn coordinate_at(path: &str) -> Option<usize> {
     let mut names = path.rsplit('/');
     let name = normalised(names.next().unwrap_or_default());
@@ -271,8 +275,8 @@ fn coordinate_at(path: &str) -> Option<usize> {
     names.all(is_parent).then_some(index)
 }
 
-/// Returns whether `named`, the coordinates in other members of a point, are those that the format
-/// has `read`, in the other order.
+/// Returns whether the coordinates in other members of a point (`named`) equal the coordinates that
+/// the format has `read`, in the other order.
 fn are_swapped(named: [Option<f64>; 2], read: [Option<f64>; 2]) -> bool {
     let is_near = |a: f64, b: f64| (a - b).abs() < 1e-4;
     match (named, read) {

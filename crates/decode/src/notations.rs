@@ -62,8 +62,8 @@ pub(super) fn explain_spreadsheet(text: &str) -> Option<&'static str> {
 }
 
 /// Checks the weekday that a time states: 1 for Monday. A neighbouring day is accepted, since a
-/// device may take the weekday from its local time and the date from UTC. So is a Sunday, which
-/// firmware states for every date if it never sets `tm_wday`.
+/// device may take the weekday from its local time and the date from UTC. A Sunday is also
+/// accepted: firmware that never sets `tm_wday` states Sunday for every date.
 ///
 /// # Errors
 /// The date falls on another weekday, so either the date or the weekday is wrong.

@@ -14,7 +14,7 @@ static POWERS_OF_TEN: [i64; DIGITS_MAX + 1] = {
     powers
 };
 
-/// A number as it was sent. A decimal keeps its digits: the columns hold decimals, too, so most
+/// A number as it was sent. A decimal keeps its digits. The columns also hold decimals, so most
 /// numbers are never rounded.
 #[derive(Debug, Clone, Copy)]
 pub enum Number {
@@ -26,13 +26,15 @@ pub enum Number {
     Float(f64),
 }
 
-/// Number of decimal digits that a double holds exactly. It also holds powers of ten with up to as
-/// many zeros, so the quotient of such numbers is the double that is nearest to the decimal.
+/// Number of decimal digits that a double holds exactly. A double also holds exactly each power of
+/// ten with at most this many zeros. So the quotient of two such numbers is the double that is
+/// nearest to the decimal.
 const EXACT_DIGITS: usize = 15;
 
 impl Number {
-    /// Parses a decimal such as `-52.520008`, of at most [`EXACT_DIGITS`] digits, as files nearly
-    /// always have them. `None`: the text is an integer, another number, or no number.
+    /// Parses a decimal of at most [`EXACT_DIGITS`] digits, such as `-52.520008`. Nearly all
+    /// decimals in files are that short. `None`: the text is an integer, another number, or no
+    /// number.
     pub(crate) fn of_decimal(text: &[u8]) -> Option<Self> {
         let unsigned = text.strip_prefix(b"-");
         let (is_negative, unsigned) = (unsigned.is_some(), unsigned.unwrap_or(text));
@@ -156,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimal_of_few_digits_equals_its_double_and_other_texts_do_not_parse() {
+    fn short_decimal_equals_its_double_and_other_text_is_not_parsed() {
         for text in [
             "0.1",
             "-0.0",

@@ -115,7 +115,7 @@ impl Run {
     }
 
     /// Returns whether the digits cannot have lost a leading zero.
-    fn is_whole(&self) -> bool {
+    fn keeps_leading_zero(&self) -> bool {
         self.begins_with_year || self.follows_letter
     }
 
@@ -155,7 +155,7 @@ pub(super) fn has_open_fraction(pattern: &str) -> bool {
         let end = piece.find(char::is_alphabetic).map_or(0, |at| at + 1);
         let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
         let is_digits = run.add(conversion);
-        let is_found = run.is_open && run.conversions > 1 && !run.is_whole();
+        let is_found = run.is_open && run.conversions > 1 && !run.keeps_leading_zero();
         if !is_digits || !literal.is_empty() {
             run = Run::after(literal);
         }
@@ -211,7 +211,8 @@ fn restore_zero(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, 
     let digits = text[start..].bytes().take_while(u8::is_ascii_digit).count();
     let missing = run.width.saturating_sub(digits);
     // jiff would accept more digits than the pattern states.
-    if run.has_fraction && run.conversions > 1 && digits > run.width && !run.is_whole() {
+    let may_lack_zero = !run.keeps_leading_zero();
+    if run.has_fraction && run.conversions > 1 && digits > run.width && may_lack_zero {
         let number = &text[start..start + digits];
         return Err(format!(
             "\"{number}\" has {digits} digits, and the pattern {}: state the digits of the \
@@ -219,7 +220,7 @@ fn restore_zero(text: &mut Cow<'_, str>, at: usize, run: &Run) -> Result<usize, 
             run.width
         ));
     }
-    if run.conversions < 2 || digits == 0 || missing == 0 || run.is_open && run.is_whole() {
+    if run.conversions < 2 || digits == 0 || missing == 0 || run.is_open && !may_lack_zero {
         return Ok(if run.conversions == 0 { at } else { start + digits });
     }
     if missing > 1 || run.is_open || run.begins_with_year {
@@ -289,8 +290,8 @@ mod tests {
             ("10:15:07.250000", "%H:%M:%S.%3f", Some("10:15:07.250000")),
             // More digits than the pattern states.
             ("101507250 1", "%H%M%S%2f %d", None),
-            // More than one zero is missing, or it is not certain that one is, or the missing digit
-            // is not the first.
+            // More than one zero is missing, or perhaps none is. Or the missing digit is not the
+            // first.
             ("261126 1507", "%d%m%y %H%M%S", None),
             ("261126 7", "%d%m%y %H%M%S", None),
             ("1150300", "%H%M%S%f", None),

@@ -92,6 +92,7 @@ pub(super) struct Point<'a> {
     pub(super) driver_id: Scalar<'a>,
     pub(super) lat: Scalar<'a>,
     pub(super) lng: Scalar<'a>,
+    /// Another name of the longitude; used if `lng` is missing.
     pub(super) lon: Scalar<'a>,
     pub(super) ts: Scalar<'a>,
     pub(super) seq: Scalar<'a>,
@@ -99,8 +100,8 @@ pub(super) struct Point<'a> {
     pub(super) heading: Scalar<'a>,
     pub(super) alt: Scalar<'a>,
     pub(super) acc: Scalar<'a>,
-    /// A key may be the name of a hemisphere, a unit, a reference system, a flag of UTC or an array
-    /// of fixes, which milepost's own format does not read.
+    /// A key that milepost's own format does not read may name a hemisphere, a unit, a reference
+    /// system, a flag of UTC or an array of fixes.
     pub(super) has_key_to_check: bool,
     /// A member that the format does not read may state that there is no fix.
     pub(super) may_have_no_fix: bool,
@@ -122,8 +123,8 @@ impl<'a> Point<'a> {
     }
 
     /// Reads a member whose key [`field_of_word`](Self::field_of_word) does not know. Takes a copy
-    /// of the cursor and returns the copy behind the member, so that `fill` keeps its own cursor in
-    /// registers.
+    /// of the cursor and returns it advanced past the member, so that `fill` keeps its own cursor
+    /// in registers.
     #[inline(never)]
     fn fill_by_key(&mut self, mut json: Reader<'a>) -> Option<Reader<'a>> {
         let key = json.key()?;
@@ -474,7 +475,8 @@ impl Omissions {
         }
     }
 
-    /// Returns the counter; 0 if it is missing or invalid. Counts an invalid one.
+    /// Returns the sequence number; 0 if it is missing or invalid. An invalid one is counted in
+    /// `fields`.
     fn seq(&mut self, value: &Scalar<'_>) -> u32 {
         let seq = match value {
             Scalar::Missing => Some(0),

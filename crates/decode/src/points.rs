@@ -36,8 +36,8 @@ pub(super) struct Points<'m> {
     /// The result of the search for a time in the object around the current points; `None` until
     /// the first point without a time needs it.
     pub(super) outer_time: Option<Option<UnreadTime>>,
-    /// The result of the check of the object around the current points for a zone; `None` until the
-    /// first point with a time as text needs it.
+    /// The result of [`check_zone_of_enclosing`](unread_zone::check_zone_of_enclosing) for the
+    /// object around the current points; `None` until the first point with a time as text needs it.
     pub(super) outer_zone: Option<Result<(), Refusal>>,
     pub(super) out: &'m mut Decoded,
 }
@@ -148,11 +148,11 @@ impl Points<'_> {
         }
     }
 
-    /// Checks that the object around a point states no other zone than the configured one. `text`:
-    /// the point's time. The object is searched once for all of its points.
+    /// Checks that the object around a point states no zone that contradicts the configured one.
+    /// `text`: the point's time. The object is searched once for all of its points.
     ///
     /// # Errors
-    /// The object states another zone than the configuration, and the time has no offset.
+    /// The object states a zone that contradicts the configured one, and the time has no offset.
     fn check_outer_zone(&mut self, origin: &Origin<'_>, text: &str) -> Result<(), Refusal> {
         let Some(local) = self.schema.local.as_deref() else { return Ok(()) };
         let Some(zone) = &local.zone else { return Ok(()) };
@@ -175,8 +175,8 @@ impl Points<'_> {
     }
 
     /// Rejects an object if it has an array of fixes that the format does not read. The points that
-    /// the format does read are stored. `read`: the array that it reads; empty if it reads one
-    /// point.
+    /// the format reads are stored all the same. `read`: the JSON of the array that the format
+    /// reads; empty if the format reads one point.
     #[cold]
     pub(super) fn refuse_other_points(&mut self, json: &[u8], read: &[u8]) {
         if let Some(refusal) = other_points(json, read, self.schema) {

@@ -19,7 +19,7 @@ pub struct Position {
     pub driver_id: DriverId,
     /// Time of the fix.
     pub ts: Timestamp,
-    /// The device's counter; 0 if it has none.
+    /// The device's sequence number; 0 if it sends none.
     pub seq: u32,
     pub lat: Latitude,
     pub lng: Longitude,
@@ -130,7 +130,8 @@ impl DriverId {
         Self::of_allowed(id)
     }
 
-    /// Returns the id at the start of `text`, which is as long as possible, and the bytes after it.
+    /// Returns all bytes at the start of `text` that an id may contain, as an id, and the bytes
+    /// after them. `None`: there is no such byte, or there are more than 64.
     #[inline]
     pub(crate) fn split_off(text: &[u8]) -> Option<(Self, &[u8])> {
         let ends_id = |byte: &u8| !IS_ALLOWED_IN_ID[usize::from(*byte)];

@@ -143,18 +143,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a value that is rarely a number.
+    /// Reads a value of any kind, like [`value`](Self::value). Faster if the value is rarely a
+    /// number, because it does not check for a number first.
     #[inline(always)]
     pub(super) fn other_value(&mut self) -> Option<Scalar<'a>> {
-        let (value, after) = self.non_number()?;
+        let (value, after) = self.value_and_rest()?;
         *self = after;
         Some(value)
     }
 
-    /// Like [`other_value`](Self::other_value), from a copy of the cursor. Returns the value, and
-    /// the copy after it.
+    /// Like [`other_value`](Self::other_value), but advances a copy of the cursor, and returns that
+    /// copy with the value.
     #[inline(never)]
-    fn non_number(mut self) -> Option<(Scalar<'a>, Self)> {
+    fn value_and_rest(mut self) -> Option<(Scalar<'a>, Self)> {
         let value = match self.peek() {
             b'-' | b'0'..=b'9' => self.number()?,
             b'"' => match self.string()? {
@@ -298,8 +299,8 @@ pub(super) struct KnownKey {
 }
 
 impl KnownKey {
-    /// Creates the key of a name. If JSON must escape a character of the name, no text begins with
-    /// the key.
+    /// Creates the key of a name. If a character of the name must be escaped in JSON, the key
+    /// matches no text.
     pub(super) fn new(name: &str) -> Self {
         let key = format!("\"{name}\":").into_bytes();
         let (first, after) = key.split_at(key.len().min(8));
@@ -448,7 +449,7 @@ pub(super) fn members(json: &[u8]) -> Vec<(String, Scalar<'_>)> {
     found
 }
 
-/// Returns JSON as text. The reader has read it, and accepts only UTF-8.
+/// Converts JSON to text. The JSON is UTF-8, because the reader has already accepted it.
 pub(super) fn as_text(json: &[u8]) -> &str {
     std::str::from_utf8(json).unwrap_or_default()
 }
@@ -571,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_of_few_pieces_is_read_as_serde_json_reads_it() {
+    fn reader_and_serde_json_agree_on_every_short_text() {
         let pieces: [&[u8]; 17] = [
             b"{",
             b"}",
@@ -596,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_few_pieces_is_read_as_serde_json_reads_it() {
+    fn reader_and_serde_json_agree_on_every_short_number() {
         let pieces: [&[u8]; 10] =
             [b"0", b"7", b"-", b".", b"e", b"E", b"+", b"12345678", b"99", b"3000000000"];
         each(&pieces, 4, &mut Vec::new(), &mut check);
@@ -604,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn every_string_of_few_pieces_is_read_as_serde_json_reads_it() {
+    fn reader_and_serde_json_agree_on_every_short_string() {
         let pieces: [&[u8]; 14] = [
             b"\\",
             b"u",

@@ -1,6 +1,6 @@
 //! Finds a reference system that a payload states beside its coordinates, such as
-//! `"coordType":"gcj02"`, and refuses one that is far from WGS 84: read as WGS 84, its coordinates
-//! may be hundreds of metres off.
+//! `"coordType":"gcj02"`. Refuses a system that is far from WGS 84: if its coordinates were read as
+//! WGS 84, they could be hundreds of metres off.
 
 use super::announced::names_notation;
 use super::field_names::normalised;
@@ -54,8 +54,8 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
         (b'd', b'a', b't') => key.len() == 5 && lower(3) == b'u',
         (b'g', b'e', b'o') => lower(3) == b'd',
         (b'c' | b's', b'r', b's') => key.len() == 3,
-        // Excludes `coords`, and `coordinates`, too. `coordSystem` is as long as `coordinates`, but
-        // has an `s` after `coord`.
+        // Excludes `coords` and `coordinates`. `coordSystem` is as long as `coordinates`, but has
+        // an `s` after `coord`.
         (b'c', b'o', b'o') => key.len() > 6 && (key.len() != 11 || lower(5) == b's'),
         _ => false,
     }
@@ -66,7 +66,8 @@ pub(super) fn is_name(key: &[u8]) -> bool {
     may_be_name(key) && NAMES.contains(&&*normalised(&String::from_utf8_lossy(key)))
 }
 
-/// Returns whether the name is that of a reference system, such as `datum` or `coordType`.
+/// Returns whether a member with this name states a reference system, as `datum` and `coordType`
+/// do.
 #[must_use]
 pub fn names_reference_system(name: &str) -> bool {
     is_name(name.as_bytes())
@@ -107,7 +108,7 @@ pub(super) fn check_system(
 /// Checks the object around an array of points for a reference system of their coordinates.
 ///
 /// # Errors
-/// As for [`check_system`].
+/// A member states a system that is far from WGS 84, and `keep` does not name that member.
 #[cold]
 pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Result<(), Refusal> {
     // The names in a file may contain bytes that are not UTF-8.
@@ -115,7 +116,7 @@ pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Res
     check(json.as_bytes(), "", is_about_all, keep, place)
 }
 
-/// Tells where an object comes from, for errors.
+/// The origin of an object, for errors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Message,

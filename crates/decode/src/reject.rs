@@ -39,8 +39,8 @@ pub enum Reason {
     DriverMismatch,
     /// `lat` or `lng` is absent.
     MissingField,
-    /// `lat` or `lng` is not a number of degrees, contradicts a hemisphere, or is beside a flag
-    /// that states that there is no fix.
+    /// `lat` or `lng` is not a number of degrees or contradicts a hemisphere, or a flag beside them
+    /// states that there is no fix.
     WrongType,
     /// `lat` is outside −90..=90.
     LatRange,
@@ -48,11 +48,11 @@ pub enum Reason {
     LngRange,
     /// `lat` and `lng` are exactly 0: a receiver without a fix.
     NullIsland,
-    /// `ts` cannot be read as a time, or the time has a name that is not read.
+    /// `ts` cannot be read as a time, or the time has a name that the format does not read.
     BadTs,
     /// `ts` is older than `decode.fix_age_max`.
     TooOld,
-    /// `ts` is further ahead than `decode.fix_future_max`.
+    /// `ts` is later than the receipt by more than `decode.fix_future_max`.
     TooNew,
 }
 
@@ -109,19 +109,19 @@ impl Reason {
     }
 }
 
-/// One row of the `rejects` table: a rejected point or message. Above the flood limit, a row stands
-/// for many of them.
+/// One row of the `rejects` table: a rejected point or message. Above the flood limit, one row
+/// stands for many rejects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
     /// Arrival of the message at milepost.
     pub received_at: Timestamp,
-    /// The message's topic, its first 1,024 bytes.
+    /// The message's topic: at most its first 1,024 bytes.
     pub topic: String,
     /// The driver, if the topic or the payload named one.
     pub driver_id: String,
     pub reason: Reason,
     pub detail: String,
-    /// The invalid point, or the whole message; its first 64 KiB.
+    /// The invalid point or the whole message: at most the first 64 KiB.
     pub payload: Vec<u8>,
     /// Length of the payload in bytes before truncation.
     pub payload_bytes: u64,

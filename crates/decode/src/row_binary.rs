@@ -14,7 +14,7 @@ pub enum Kind {
     Texts,
     /// A number of this ClickHouse type and length in bytes.
     Number(&'static str, usize),
-    /// One byte, 1 for NULL or 0, then the value unless that byte is 1.
+    /// One byte: 1 for NULL, otherwise 0. The value follows only after 0.
     Nullable(&'static Self),
     /// Polygons, each a list of rings, each a list of points: the length of each list as unsigned
     /// LEB128, each point as two Float64.

@@ -69,7 +69,7 @@ const LEVELS: [&str; 8] = [
     "home",
     "relative to home",
 ];
-/// Remarks after `degrees` with which the angle is read: most say that it counts from true north.
+/// Remarks after `degrees` that milepost accepts. Most state that the angle counts from true north.
 /// `degrees_north` and `degrees_east` of the CF (netCDF) conventions are units of coordinates.
 const TRUE: [&str; 13] = [
     "true",

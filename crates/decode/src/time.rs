@@ -1,8 +1,10 @@
 //! Parses times as strings: with an offset, or in a zone that the configuration names.
 //!
-//! Guarantee: a string stands for one instant, or is rejected. milepost never guesses the order of
-//! day, month and year (`03/04/2026`), a time that a clock change skips or repeats, or a missing
-//! zone.
+//! Guarantee: a string stands for one instant, or is rejected. milepost never guesses
+//!
+//! - the order of day, month and year, as in `03/04/2026`;
+//! - the instant of a time that a clock change skips or repeats;
+//! - a missing zone.
 
 use jiff::ZonedDateTime;
 use jiff::civil::{Date, DateTime, Time};
@@ -341,9 +343,10 @@ pub(super) fn explain_date_digits(
 }
 
 /// Returns whether a string is `yyyymmdd` or `yyyymmddhhmmss`, perhaps with a fraction after a
-/// point or as three digits. As Unix time, such a number would be in 1970 or after 2560.
+/// point or as three digits. Read as Unix time, such a number would be a time in 1970 or after
+/// 2560.
 pub(super) fn is_date_in_digits(text: &str) -> bool {
-    // Nearly every time is RFC 3339.
+    // Return early for RFC 3339, the form of nearly every time.
     if text.as_bytes().get(4) == Some(&b'-') {
         return false;
     }
@@ -358,8 +361,8 @@ pub(super) fn is_date_in_digits(text: &str) -> bool {
         && (digits.len() == 8 || parse_clock(&digits[8..]).is_some())
 }
 
-/// Returns whether a string may be a time for which `is_near` holds, in any zone and any order of
-/// day, month and year.
+/// Returns whether a string may be a time for which `is_near` holds. Tries each order of day, month
+/// and year, and ignores the letters of a zone.
 pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let utc = Local { zone: Some(Zone::utc()), pattern: None };
     let may_be = |text: &str| {
@@ -445,8 +448,8 @@ enum StatedZone<'t> {
     Abbreviation(&'t str),
 }
 
-/// Parses `hh:mm`, `hhmm`, `hh:mm:ss`, `hhmmss`, `hh:mm:ss:SSS` or `hhmmssSSS`, perhaps followed by
-/// a fraction, AM or PM, and an offset or the letters of a zone.
+/// Parses `hh:mm`, `hhmm`, `hh:mm:ss`, `hhmmss`, `hh:mm:ss:SSS` or `hhmmssSSS`. A fraction, AM or
+/// PM, and an offset or the letters of a zone may follow.
 fn parse_clock(text: &str) -> Option<Clock<'_>> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || ":.,".contains(c))).unwrap_or(text.len());
     let (clock, mut rest) = (&text[..end], text[end..].trim());
@@ -648,7 +651,8 @@ mod tests {
             ("Sat,2026-01-31 08:00", "Z", "2026-01-31T08:00:00Z"),
             ("Sat,31 Jan 2026 08:00:00 +0100", "Z", "2026-01-31T07:00:00Z"),
             ("Samstag 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),
-            // The weekday of the day before, and the Sunday of firmware that sets no weekday.
+            // Accepted, although wrong: the weekday of the day before, and the Sunday that some
+            // firmware states for every date.
             ("Fri, 31 Jan 2026 23:30:00 +0000", "Z", "2026-01-31T23:30:00Z"),
             ("Sun Jan 28 08:00:00 UTC 2026", "Z", "2026-01-28T08:00:00Z"),
             ("Sa, 31.01.2026 08:00", "Z", "2026-01-31T08:00:00Z"),

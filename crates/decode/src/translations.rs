@@ -1,7 +1,7 @@
 //! Lists names of the fields in languages other than English. Columns and members with these names
-//! are not read, because some names have other meanings too. They only serve to suggest a field in
-//! an error or in a list of unread columns, and to find the field of a unit: `velocidad_unidad` is
-//! the unit of the speed.
+//! are not read, because some of the names also have other meanings. The list has two uses: an
+//! error or a list of unread columns suggests a field, and a name such as `velocidad_unidad` is
+//! recognised as the unit of the speed.
 
 /// Each field with its names in lower case.
 const TRANSLATIONS: [(&str, &[&str]); 7] = [
@@ -185,7 +185,7 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
 /// Names of columns with a date, in lower case.
 const DATES: [&str; 8] = ["datum", "fecha", "data", "dato", "päivä", "tarih", "дата", "日期"];
 
-/// Returns the field that a word means in another language than English. `word`: in lower case,
+/// Returns the field that a word means in a language other than English. `word`: in lower case,
 /// without spaces and marks between its parts.
 #[must_use]
 pub fn field_in_other_language(word: &str) -> Option<&'static str> {

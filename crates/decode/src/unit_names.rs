@@ -23,7 +23,7 @@ impl Quantity {
 
     /// Returns the unit of this name, in any usual spelling, such as `km/h` for `kmh`.
     pub fn unit_named(self, name: &str) -> Option<&'static str> {
-        // Split the unit off a column's name that consists of `x` and the unit.
+        // Reuse the parser for names of columns: `x` stands for the column.
         let column = format!("x {name}");
         let known = self.split_known(&column).filter(|(rest, _)| *rest == "x");
         known.map(|(_, unit)| unit).or_else(|| match spelled(self, name)? {
@@ -51,21 +51,21 @@ impl Quantity {
     }
 
     /// Returns the unit that a column's name states, at its end or as the whole name, such as
-    /// `feet`. A column `ms` may be one of milliseconds.
+    /// `feet`. Returns `None` for a column `ms`, which may hold milliseconds.
     pub fn unit_in_name(self, name: &str) -> Option<&'static str> {
         let whole = || self.unit_named(name).filter(|_| !name.eq_ignore_ascii_case("ms"));
         self.split_unit(name).map(|(_, unit)| unit).or_else(whole)
     }
 
-    /// Returns whether a column's name ends in a known unit in words that is not read, such as
-    /// `Speed (feet per second)` or `heading (deg magnetic)`.
+    /// Returns whether a column's name ends in words for a unit that milepost does not read, such
+    /// as `Speed (feet per second)` or `heading (deg magnetic)`.
     pub fn ends_in_unread_unit(self, name: &str) -> bool {
         self.split_unit(name).is_none()
             && matches!(split_spelled(self, name), Some((_, Spelled::Unread)))
     }
 
-    /// Returns whether a text is a known unit of this quantity that is not read, such as `m/min` or
-    /// `degrees magnetic`.
+    /// Returns whether a text is a unit of this quantity that milepost does not read, such as
+    /// `m/min` or `degrees magnetic`.
     pub fn is_unread_unit(self, text: &str) -> bool {
         is_unread_unit(self, text)
     }

@@ -7,8 +7,8 @@ use super::spelled_unit::{Spelled, spelled};
 use super::translations::field_in_other_language;
 use super::unit::Quantity;
 
-/// Words for a unit in other languages than English, as [`normalised`] returns them. The first
-/// match counts, so a word comes before shorter words that it begins or ends with.
+/// Words for a unit in languages other than English, as [`normalised`] returns them. The first
+/// match counts, so a word is listed before every shorter word that is its beginning or its end.
 const WORDS: [&str; 31] = [
     "unidades",
     "unidade",
@@ -61,7 +61,7 @@ const UNREAD_LENGTHS: [&str; 10] =
 const UNREAD_ANGLES: [&str; 9] =
     ["gon", "gons", "gradian", "gradians", "mil", "mils", "turn", "turns", "arcmin"];
 
-/// Returns whether the text is a known unit of the quantity that is not read, such as `m/min`.
+/// Returns whether the text is a unit of the quantity that milepost does not read, such as `m/min`.
 pub(super) fn is_unread_unit(quantity: Quantity, text: &str) -> bool {
     let units = match quantity {
         Quantity::Speed => &UNREAD_SPEEDS[..],
@@ -83,7 +83,7 @@ pub(super) fn is_unit(key: &[u8]) -> bool {
     }
 }
 
-/// Returns whether the name is that of a unit, such as `speed_unit` or `Einheit`, or announces how
+/// Returns whether the name names a unit, such as `speed_unit` or `Einheit`, or announces how
 /// values are written, such as `speed_scale`.
 #[must_use]
 pub fn names_unit(name: &str) -> bool {
@@ -91,7 +91,7 @@ pub fn names_unit(name: &str) -> bool {
 }
 
 /// Returns whether a key that does not end in `unit` may name a unit; reads only a few bytes.
-/// `key`: without an `s` at its end.
+/// `key`: the key without the `s` at its end, if it has one.
 #[inline]
 fn may_be_unit(key: &[u8]) -> bool {
     let begins = key.first_chunk().is_some_and(|first: &[u8; 3]| {
@@ -101,8 +101,8 @@ fn may_be_unit(key: &[u8]) -> bool {
             b"uni" | b"uom" | b"ein" | b"een" | b"enh" | b"jed" | b"yks" | b"sat" | b"bir"
         )
     });
-    // Every word for a unit or for what is measured has at least five letters. Fewer would also fit
-    // frequent names, such as `attributes` and `odometer`.
+    // The last five bytes are compared: every word for a unit or for what is measured has at least
+    // that many. Fewer bytes would match frequent names, such as `attributes` and `odometer`.
     let ends = || {
         key.last_chunk().is_some_and(|last: &[u8; 5]| {
             let lower = last.map(|byte| byte | 0x20);
@@ -157,7 +157,7 @@ fn is_unit_in_words(key: &[u8]) -> bool {
     if system_flag(&name).is_some() {
         return true;
     }
-    // The rest of `unit_id` names no field: it is the id of a vehicle.
+    // `unit_id` does not count, because `id` is no field: here, a unit is a vehicle.
     is_at_end() || without_unit(&name).is_some_and(|stem| stem.is_empty() || is_measure(stem))
 }
 
@@ -189,8 +189,8 @@ fn is_measure(stem: &str) -> bool {
 }
 
 /// Returns a normalised name without the word for a unit at its end or beginning; `None` if the
-/// name has no such word. A `unit_of_measurement` is a `unit`. The rest of the name of a system of
-/// units is `system` or `systemof`.
+/// name has no such word. `unitofmeasurement` counts as `unit`. For the name of a system of units,
+/// such as `unitsystem`, the result is `system` or `systemof`.
 pub(super) fn without_unit(name: &str) -> Option<&str> {
     const ENGLISH: [&str; 4] = ["units", "unit", "uoms", "uom"];
     if ["measurementsystem", "systemofmeasurement"].contains(&name) || system_flag(name).is_some() {
@@ -203,7 +203,8 @@ pub(super) fn without_unit(name: &str) -> Option<&str> {
     let words = || ENGLISH.iter().chain(&WORDS);
     let end = words().find_map(|word| name.strip_suffix(word));
     let rests = || words().filter_map(|word| name.strip_prefix(word));
-    // `unitspeed` must not lose the `s` of `speed`.
+    // `unitspeed` begins with `units`, but the result must be `speed`. So collect the results for
+    // all words, and prefer one that names a field.
     let stems = || {
         let shorter = rests()
             .flat_map(|rest| BETWEEN.iter().filter_map(move |between| rest.strip_prefix(between)));

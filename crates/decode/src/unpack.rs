@@ -288,8 +288,8 @@ impl<'a> CborToJson<'a> {
             .expect("writing a scalar to memory cannot fail");
     }
 
-    /// Writes a float of 32 bits with the digits that it has and an exponent with a plus, which
-    /// states that other digits are lost: `1.7958637e+9`.
+    /// Writes a float of 32 bits with all its digits and with an exponent: `1.7958637e+9`. The plus
+    /// of the exponent marks the number as rounded, see `exponent.rs`.
     fn rounded(&mut self, number: f64) {
         #[expect(clippy::cast_possible_truncation, reason = "the float was sent with 32 bits")]
         let shortest = format!("{:e}", number as f32);

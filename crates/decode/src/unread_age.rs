@@ -1,12 +1,12 @@
-//! Finds members that state that a place without a time is older than its message, such as
-//! `"fix_age":3600` or `"buffered":true`. The time of receipt would be wrong for such a place.
+//! Finds members that state that a fix without a time is older than its message, such as
+//! `"fix_age":3600` or `"buffered":true`. The time of receipt would be wrong for such a fix.
 
 use super::field_names::{normalised, words};
 use super::hemisphere::is_parent;
 use super::json::number;
 use super::keep::{Keep, Origin, Value, visit_values};
 
-/// Names of the age of a place, without the unit.
+/// Names of the age of a fix, without the unit.
 const AGES: [&str; 15] = [
     "age",
     "fixage",
@@ -46,10 +46,10 @@ const UNITS: [(&str, f64); 16] = [
 ];
 /// Largest age in seconds for which the time of receipt is near enough.
 const AGE_S_MAX: f64 = 60.0;
-/// Largest number without a unit that is accepted: 3 s if it is in milliseconds, as libraries for
-/// microcontrollers give it.
+/// Largest accepted age without a unit. Libraries for microcontrollers give an age in milliseconds;
+/// then this is 3 s.
 const AGE_WITHOUT_UNIT_MAX: f64 = 3_000.0;
-/// Names of flags that are set if the place is old.
+/// Names of flags that are set if the fix is old.
 const OLD: [&str; 14] = [
     "lastknown",
     "islastknown",
@@ -66,10 +66,10 @@ const OLD: [&str; 14] = [
     "outdated",
     "isoutdated",
 ];
-/// Names of flags that are not set if the place is old.
+/// Names of flags that are not set if the fix is old.
 const NEW: [&str; 5] = ["live", "islive", "realtime", "isrealtime", "iscurrent"];
 
-/// Returns the first member, with its value, that states that the place is older than the message.
+/// Returns the first member, with its value, that states that the fix is older than the message.
 /// Only members of the point itself and of objects such as `gps` in it count, unless `keep` names
 /// them.
 #[cold]
@@ -82,7 +82,7 @@ pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, St
         let name = names.next().unwrap_or_default();
         if found.is_none()
             && names.all(is_parent)
-            && (is_large_age(name, text) || is_flag_of_old_place(name, text))
+            && (is_large_age(name, text) || is_flag_of_old_fix(name, text))
         {
             let path = path.strip_prefix(&root).unwrap_or(path);
             found = Some((path.to_owned(), text.to_owned())).filter(|_| !keep.has(path));
@@ -91,9 +91,9 @@ pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, St
     found
 }
 
-/// Returns whether a flag states that the place is old. A number may count anything, such as the
-/// buffered messages.
-fn is_flag_of_old_place(name: &str, value: &str) -> bool {
+/// Returns whether a flag states that the fix is old. Only `true` and `false` count: a number may
+/// count anything, such as the buffered messages.
+fn is_flag_of_old_fix(name: &str, value: &str) -> bool {
     let is_in = |names: &[&str]| names.contains(&&*normalised(name));
     value.eq_ignore_ascii_case("true") && is_in(&OLD)
         || value.eq_ignore_ascii_case("false") && is_in(&NEW)
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn flag_of_an_old_place_is_seen() {
+    fn flag_of_an_old_fix_is_seen() {
         for member in [
             r#""buffered":true"#,
             r#""last_known":true"#,

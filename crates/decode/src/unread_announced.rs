@@ -2,7 +2,7 @@
 //! `"speed_scale":0.1`, `"lat_format":"ddmm.mmmm"`, `"heading_reference":"magnetic"` or
 //! `"altitude_ref":"AGL"`. No format reads them.
 
-use super::announced::{Announcement, announcement, is_about, is_scale_of_time};
+use super::announced::{Announcement, announcement, is_about, is_time_scale};
 use super::field_names::normalised;
 use super::json::{Scalar, number};
 use super::keep::{Kept, Value, visit_values};
@@ -33,8 +33,8 @@ const NOTATIONS: [&str; 14] = [
     "e7",
     "e6",
 ];
-/// Notations that count even under a name without a coordinate, such as `format`, because they are
-/// neither a pattern of a date nor a name of anything else.
+/// Notations that count even under a name without a coordinate, such as `format`. They can be
+/// neither a pattern of a date nor the name of anything else.
 const BARE_NOTATIONS: [&str; 8] = [
     "dms",
     "degreesminutes",
@@ -48,22 +48,23 @@ const BARE_NOTATIONS: [&str; 8] = [
 /// Notations of coordinates that count only as the whole value: `rad` also begins other words.
 const WHOLE_NOTATIONS: [&str; 3] = ["rad", "radians", "semicircles"];
 
-/// The object that announces something.
+/// The object whose members may be announcements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     /// The point, whose members have the paths of the fields.
     Point,
-    /// The object around an array of points. Its own numbers are not those of the points.
+    /// The object around an array of points. Its own numbers are not numbers of the points.
     AroundPoints,
 }
 
 /// Checks the members beside the values of a point, or beside an array of points. `fields`: the
-/// fields that are sent as numbers; `is_about_all`: returns whether the members of an object of
-/// this name are about the values beside it; `kept`: `None` for the frame of a file, which no
-/// `keep` names.
+/// fields that are sent as numbers. `is_about_all`: returns whether the members of an object of
+/// this name are about the values beside the object. `kept`: `None` for the frame of a file, whose
+/// members `keep` cannot name.
 ///
 /// # Errors
-/// A member announces a scale, notation, north or level other than that of the format.
+/// A member announces a scale, a notation, a reference for north or a level of altitudes other than
+/// that of the format.
 pub(super) fn check_announced<'f>(
     json: &[u8],
     fields: impl Iterator<Item = &'f Measured> + Clone,
@@ -155,10 +156,15 @@ fn parent_and_name(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Checks a scale. A scale is accepted if the configured unit shows that the operator knows of it:
-/// a size that no named unit has, a named unit times or divided by the scale, or any stated unit of
-/// degrees. Also accepted: 1, 0, a text that is no number, a size that equals the configured unit,
-/// and a scale that `keep` names.
+/// Checks a scale. A scale is accepted if the configured unit shows that the operator knows of the
+/// scale:
+///
+/// - The size of the unit is that of no named unit.
+/// - The unit is a named unit times or divided by the scale.
+/// - The field is in degrees, and the configuration states its unit.
+///
+/// Also accepted: 1, 0, a text that is no number, a size that equals the configured unit, and a
+/// scale that `keep` names.
 fn check_scale(
     path: &str,
     text: &str,
@@ -171,7 +177,8 @@ fn check_scale(
     let is_right = match size(text, field.quantity) {
         Some(size) => is_same(size),
         None => scale(text).is_none_or(|scale| {
-            // If the format reads m/s, a scale of 1000 does not mean that mm/s was multiplied.
+            // A default unit does not count: m/s equals mm/s times a scale of 1000, but does not
+            // show that the operator knows of this scale.
             let is_scaled = |known: f64| is_same(known * scale) || is_same(known / scale);
             let mut known = field.quantity.names().iter();
             scale == 1.0 || scale == 0.0 || own != 1.0 && known.any(|(_, known)| is_scaled(*known))
@@ -216,8 +223,8 @@ fn is_notation(text: &str) -> bool {
         || WHOLE_NOTATIONS.contains(&&*notation)
 }
 
-/// Returns whether a text is a notation of coordinates even where it may be a pattern of a date or
-/// any other word. `DDMM` and `DDMMM` may be days and months, but `ddmm.m` may not.
+/// Returns whether a text can only be a notation of coordinates, and neither a pattern of a date
+/// nor any other word. `DDMM` and `DDMMM` may be days and months, but `ddmm.m` may not.
 fn is_bare_notation(text: &str) -> bool {
     let lower = text.trim().to_lowercase();
     let minutes = ["ddmm.", "dddmm."].iter().find_map(|begin| lower.strip_prefix(begin));
@@ -264,12 +271,12 @@ fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refus
     )
 }
 
-/// Checks a point with a time for a member that states another scale of times than UTC.
+/// Checks whether a member of a point with a time states a time scale other than UTC.
 ///
 /// # Errors
 /// The point has such a member, and its time is not a string that ends in `Z`.
 #[cold]
-pub(super) fn check_scale_of_time(
+pub(super) fn check_time_scale(
     json: &[u8],
     ts: &Scalar<'_>,
     is_about_point: impl Fn(&str) -> bool,
@@ -281,7 +288,7 @@ pub(super) fn check_scale_of_time(
     visit_values(json, &[], &mut |path, value| {
         let Value::Scalar(text) = value else { return };
         let mut names = path.rsplit('/');
-        let is_scale = is_scale_of_time(&normalised(names.next().unwrap_or_default()));
+        let is_scale = is_time_scale(&normalised(names.next().unwrap_or_default()));
         let seconds = match &*normalised(text.trim()) {
             "gps" | "gpst" | "gpstime" => 18,
             "tai" => 37,

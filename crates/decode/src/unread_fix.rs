@@ -1,6 +1,6 @@
-//! Finds flags that state that the receiver has no fix, such as `"valid":false`, and that the
-//! format does not read. The place of such a point is an old one, or a wrong one. Also finds flags
-//! that state that the time, or an optional field, is not valid.
+//! Finds flags that the format does not read and that state that the receiver has no fix, such as
+//! `"valid":false`. The position of such a point is old or wrong. Also finds flags that state that
+//! the time, or an optional field, is not valid.
 
 use super::field_flags::{Unknown, field_of_flag, may_be_flag};
 use super::field_names::normalised;
@@ -100,8 +100,8 @@ const TIME_FLAGS: [&str; 13] = [
 ];
 /// Names of flags that are set if the time is invalid: the opposite of [`TIME_FLAGS`].
 const INVALID_TIME_FLAGS: [&str; 2] = ["timeinvalid", "istimeinvalid"];
-/// Names of members whose string states whether there is a fix. A number there means something
-/// else.
+/// Names of members whose string states whether there is a fix. A number under such a name means
+/// something else.
 const STATES: [&str; 17] = [
     "gps",
     "gnss",
@@ -205,8 +205,8 @@ enum FlagValue {
     NoFix,
 }
 
-/// Returns whether a member may state that there is no fix. Most members are excluded by their
-/// value, most others by a few bytes of their name.
+/// Returns whether a member may state that there is no fix. The value excludes most members, and a
+/// few bytes of the name exclude most of the others.
 #[inline]
 pub(super) fn may_deny_fix(key: &[u8], value: &Scalar<'_>) -> bool {
     let stated = match value {
@@ -228,7 +228,7 @@ fn is_receiver(key: &[u8]) -> bool {
     ["gps", "gnss", "fix"].iter().any(|name| key.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Returns whether the bytes of a name may be those of a flag.
+/// Returns whether a key may be the name of a flag, by a quick check of its bytes.
 #[inline]
 pub(super) fn may_be_name(key: &[u8]) -> bool {
     let is_part = |part: &[u8]| {
@@ -262,14 +262,15 @@ fn bare_name(name: &str) -> String {
     normalised(name.split(['(', '[', '?']).next().unwrap_or_default())
 }
 
-/// Returns whether a member of this name may deny the fix, its time or one of its fields, if the
-/// member's value means `stated`.
+/// Returns whether a member may state that the fix, its time or one of its fields is not valid.
+/// `key`: the member's name; `stated`: the meaning of the member's value.
 #[cold]
 fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let name = bare_name(&String::from_utf8_lossy(key));
     let is_in = |names: &[&str]| names.contains(&&*name);
     match stated {
-        // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`: `check_fix` checks the object's name.
+        // A `type` or a `lock` counts only inside an object that describes the receiver, as in
+        // `{"fix":{"type":0}}` and `{"gps":{"lock":false}}`. `check_fix` checks the object's name.
         FlagValue::Unset => {
             is_in(&FLAGS)
                 || is_in(&TIME_FLAGS)
@@ -287,7 +288,7 @@ fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     }
 }
 
-/// Returns the meaning of a value as a flag; `None` if it is not a flag's.
+/// Returns the meaning of a value as a flag. `None`: no flag has such a value.
 #[cold]
 fn flag_value(value: &str) -> Option<FlagValue> {
     if !may_be_flag_word(value) {
@@ -303,8 +304,8 @@ fn flag_value(value: &str) -> Option<FlagValue> {
     (NO_FIX.contains(&&*word) || word.ends_with(NO_FIX_ENDING)).then_some(FlagValue::NoFix)
 }
 
-/// For each first byte of a word for a flag, the lengths of such words in bytes: bit `n` is set for
-/// a word of `n` bytes.
+/// Lengths of the words for a flag, by their first byte: bit `n` is set if there is a word of `n`
+/// bytes.
 static WORD_LENGTHS: [u64; 128] = {
     let lists: [&[&str]; 4] = [&UNSET_WORDS, &UNSET_IN_OTHER_LANGUAGES, &SET, &NO_FIX];
     let (mut lengths, mut list) = ([0; 128], 0);
@@ -326,7 +327,7 @@ static WORD_LENGTHS: [u64; 128] = {
 /// values are not, such as the `type` of GeoJSON.
 fn may_be_flag_word(value: &str) -> bool {
     let value = value.trim_ascii().as_bytes();
-    // The length says nothing about a value with separators, and the table has only ASCII.
+    // The table cannot judge a value with separators, which change its length, and has only ASCII.
     if value.len() > VALUE_BYTES_MAX || !value.iter().all(u8::is_ascii_alphanumeric) {
         return true;
     }
@@ -344,13 +345,13 @@ pub(super) struct ReadPaths<'s> {
     pub(super) all: &'s [String],
 }
 
-/// Checks the members of a point, and of the objects in it that describe the receiver, for a flag
-/// that states that there is no fix, or that its time is not valid. `root`: the path of the object
-/// at which the paths of `keep` begin; `has_time`: the point has a time. Returns which fields are
-/// unknown, according to flags in the point itself or in the field's object.
+/// Searches a point, and the objects in it that describe the receiver, for a flag that states that
+/// there is no fix, or that the time is not valid. `root`: the path of the object at which the
+/// paths of `keep` begin; `has_time`: the point has a time. Returns which fields are unknown,
+/// according to flags in the point itself or in the field's object.
 ///
 /// # Errors
-/// The point has such a flag of the fix or the time, and `keep` does not name it.
+/// The point has a flag that denies the fix or the time, and `keep` does not name the flag.
 #[cold]
 pub(super) fn check_fix(
     json: &[u8],

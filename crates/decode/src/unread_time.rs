@@ -1,6 +1,6 @@
-//! Finds a time that a point has under a name that its format does not read. If the format reads no
-//! time in the point, such a point is rejected. If it were accepted, the time of receipt would be
-//! stored, which is not the time of the fix.
+//! Finds a time that a point has under a name that its format does not read. A point that has only
+//! such a time is rejected: otherwise, the time of receipt would be stored instead of the time of
+//! the fix.
 //!
 //! The value decides whether a member is a time. A time within a day of the receipt counts under
 //! any name, except names of other times, such as `expires_at`. An older time, or a part of a time,
@@ -27,11 +27,11 @@ const NAMES: [&str; 12] =
     ["date", "when", "at", "t", "ts", "unix", "clock", "datum", "zeit", "fecha", "hora", "heure"];
 /// Ends of names of times in all formats, such as `recordedat` and `gpsTimestamp`.
 const ENDINGS: [&str; 6] = ["time", "stamp", "utc", "tst", "epoch", "edat"];
-/// Names of members that hold the number or string of a time, in an object that has its name:
-/// `{"createdAt":{"_seconds":1795000000}}`, as the libraries of Firestore, protobuf and MongoDB
-/// write a time.
+/// Names of members that hold the value of a time, inside an object that has the name of the time,
+/// such as `{"createdAt":{"_seconds":1795000000}}`. The libraries of Firestore, protobuf and
+/// MongoDB write such objects.
 const INNER_NAMES: [&str; 5] = ["seconds", "$date", "$numberlong", "value", "iso"];
-/// Beginnings of words that name another time than that of the fix.
+/// Beginnings of words that name a time other than that of the fix.
 const OTHER_TIMES: [&str; 21] = [
     "expir",
     "valid",
@@ -57,7 +57,7 @@ const OTHER_TIMES: [&str; 21] = [
 ];
 /// Ends of names of numbers, such as ids and counters, whose value may look like a time.
 const IDS: [&str; 4] = ["id", "seq", "nonce", "counter"];
-/// Names of a time of day, without words such as `gps` and `utc`.
+/// Names of a time of day, as [`bare_name`] returns them: without words such as `gps`.
 const CLOCK_NAMES: [&str; 10] =
     ["time", "utc", "t", "clock", "hora", "zeit", "uhrzeit", "heure", "tod", "timeofday"];
 /// Words in names of a date.
@@ -68,16 +68,16 @@ const VALUES_MAX: usize = 256;
 /// A value under a name of a time counts only within this distance from the time of receipt.
 const YEAR_MS: i64 = 366 * DAY_MS;
 const WEEK_S: f64 = 604_800.0;
-/// Begin of the GPS time scale, 1980-01-06, in Unix seconds.
+/// Start of the GPS time scale, 1980-01-06, in Unix seconds.
 const GPS_EPOCH_S: f64 = 315_964_800.0;
-/// End of errors: how to store the time of receipt on purpose.
+/// Last words of errors: the way to store the time of receipt on purpose.
 const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 
 /// Returns the substitute for a missing `ts`: in milepost's own format, the value under another
 /// usual name of the time; otherwise `Missing`.
 ///
 /// # Errors
-/// The point has a time that is not read, or states that its place is older than the message.
+/// The point has a time that is not read, or states that its fix is older than the message.
 #[cold]
 pub(super) fn substitute_time<'j>(
     origin: &Origin<'j>,
@@ -262,7 +262,7 @@ fn is_time(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     }
 }
 
-/// Returns whether a number counts from another epoch than 1970, such as that of GPS.
+/// Returns whether a number counts from an epoch other than 1970, such as the epoch of GPS.
 fn is_since_other_epoch(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let ms = number(value).and_then(|number| number.as_f64()).map(epoch_ms_from_float);
     let is_near_with_epoch =
@@ -372,9 +372,10 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     times
 }
 
-/// Returns whether the path is that of a time, by its own name or by that of the object around a
-/// name such as `_seconds`. Such an object must belong to the point, as `createdAt` does, and not
-/// to another one, as `battery/at` does. `used`: paths that the format reads.
+/// Returns whether the path is that of a time. Either the last name is that of a time, or the last
+/// name is one such as `_seconds` and the object around it has the name of a time. In the second
+/// case, this object must be a member of the point, as `createdAt` is. It must not be a member of
+/// another object, as `battery/at` is. `used`: paths that the format reads.
 fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
     let mut object = path;
     while let Some((outer, inner)) = object.rsplit_once('/')
@@ -391,8 +392,8 @@ fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
     has_time_name(path, is_own) || is_named_around()
 }
 
-/// Returns whether the last name of the path is one of a time. In milepost's own format, a word
-/// anywhere in the path counts.
+/// Returns whether the last name of the path is that of a time. In milepost's own format, a word
+/// for a time counts anywhere in the path.
 fn has_time_name(path: &str, is_own: bool) -> bool {
     let name = normalised(last(path));
     let name = name.strip_suffix("ms").unwrap_or(&name);
@@ -416,8 +417,8 @@ fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Returns the last name of a path without words such as `gps` and `local`, which occur in names of
-/// times and of dates.
+/// Returns the last name of a path without words such as `gps`, `local` and `utc`, which occur in
+/// names of times and of dates. If only `utc` is left, returns `utc`.
 fn bare_name(path: &str) -> String {
     let name = normalised(last(path));
     let bare = ["gps", "gnss", "fix", "local", "device"]

@@ -39,13 +39,13 @@ impl Measured {
     /// `speed` or around its object, `unit` beside `value`, or `units/speed`. `text`: the member's
     /// value.
     ///
-    /// A member called only `unit` states the unit of
+    /// A member whose name is only `unit` states the unit of these fields:
     ///
-    /// - a speed, unless its value is `ms`, which may mean milliseconds, or a word such as `US`,
+    /// - a speed, unless the value is `ms`, which may mean milliseconds, or a word such as `US`,
     ///   which may be a department of the fleet;
-    /// - an altitude, if its value is feet, or a system of units with feet, such as `imperial`;
-    /// - an angle, if its value is a unit of angles, such as `rad`. For a place, `rad` counts only
-    ///   if the place may be in radians.
+    /// - an altitude, if the value is feet, or a system of units with feet, such as `imperial`;
+    /// - an angle, if the value is a unit of angles, such as `rad`. For a coordinate, `rad` counts
+    ///   only if both coordinates may be in radians.
     fn has_unit_at(&self, path: &str, text: &str, members: &Units) -> bool {
         let split = |path: &'_ str| {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -96,12 +96,12 @@ impl Measured {
             let is_angle = self.quantity == Quantity::Angle && ["angle", "angles"].contains(&stem);
             let is_unread =
                 || is_angle && !self.is_place() && is_unread_unit(Quantity::Angle, text);
-            let may_be_bare =
+            let takes_bare_unit =
                 is_of_speed || is_of_value || is_of_alt() || is_of_angle() || is_unread();
             let is_bare = is_bare || is_angle;
-            // `"units":{"isMetric":false}`
-            let beside = if is_in_units && is_system { &grandparent } else { &parent };
-            return holds_field(beside) && (names_field(stem) || is_bare && may_be_bare);
+            // In `"units":{"isMetric":false}`, the member describes the object around `units`.
+            let described = if is_in_units && is_system { &grandparent } else { &parent };
+            return holds_field(described) && (names_field(stem) || is_bare && takes_bare_unit);
         }
         is_in_units && holds_field(&grandparent) && names_field(&name)
     }
@@ -113,14 +113,15 @@ impl Measured {
         !text.eq_ignore_ascii_case("ms") && (is_named() || is_unread_unit(self.quantity, text))
     }
 
-    /// Returns whether this number may be in radians: `false` for a latitude beyond a pole, and for
-    /// a longitude beyond 180 degrees.
+    /// Returns whether this number may be in radians. `false`: if it were, it would be a latitude
+    /// beyond a pole, or a longitude beyond 180 degrees.
     fn may_be_radians(&self, number: f64) -> bool {
         let max = if self.field == "lat" { FRAC_PI_2 } else { PI };
         !self.is_place() || number.abs() <= max
     }
 
-    /// Returns the unit that a text states: a unit of this quantity, or a system of units.
+    /// Returns the unit that a text states. The text names a unit of this quantity, or a system of
+    /// units that has one, such as `imperial`.
     fn stated(&self, text: &str) -> Option<&'static str> {
         let of_system = || {
             let system = normalised(text);
@@ -163,7 +164,7 @@ impl Measured {
     /// gives the size of the unit as a number, the text may name that unit, so nothing is checked.
     ///
     /// # Errors
-    /// The text names a unit other than the one in which the format reads the field.
+    /// The text names a unit other than the unit in which the format reads the field.
     fn check_unread(&self, path: &str, text: &str) -> Result<(), Refusal> {
         let is_custom = self.quantity.unit_of(self.factor.abs()).is_none();
         if is_custom || !is_unread_unit(self.quantity, text) {
@@ -184,7 +185,7 @@ impl Measured {
     }
 
     /// Reduces the path to its last name, as seen from the object around the points.
-    fn be_beside_points(&mut self) {
+    fn reduce_path_to_name(&mut self) {
         self.path = self.path.rsplit('/').next().unwrap_or_default().to_owned();
     }
 }
@@ -214,10 +215,11 @@ pub(super) fn is_about_all(name: &str) -> bool {
     is_parent(name) || ABOUT_ALL.contains(&&*normalised(name))
 }
 
-/// The members of a payload that may state a unit, each with its path and value, and the normalised
-/// names of the numbers.
+/// The units that a payload may state.
 struct Units {
+    /// Path and value of each member that may state a unit.
     stated: Vec<(String, String)>,
+    /// Normalised names of the members that are numbers.
     numbers: Vec<String>,
     /// The coordinates may be in radians.
     may_be_radians: bool,
@@ -249,7 +251,8 @@ impl Units {
         units
     }
 
-    /// Removes the names of objects such as `properties` and `metadata` before the units.
+    /// Removes the leading names of objects such as `properties` and `metadata` from the paths of
+    /// the units.
     fn without_parents(mut self) -> Self {
         for (path, _) in &mut self.stated {
             while let Some((parent, rest)) = path.split_once('/')
@@ -276,10 +279,10 @@ impl Units {
     }
 }
 
-/// Checks a point for units beside its numbers.
+/// Checks the units that a point states beside its numbers.
 ///
 /// # Errors
-/// A unit differs from the one in which the format reads the number.
+/// A stated unit differs from the unit in which the format reads the number.
 #[cold]
 pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
@@ -299,11 +302,12 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> R
     units.check(sent.into_iter())
 }
 
-/// Checks a point for the unit of a number that is an element of an array. The path of `field` is
-/// that of a member with the same unit. A bare `unit` does not count.
+/// Like [`check_units`], for a number that is an element of an array, such as the height of a
+/// GeoJSON point. The element has no name, so the path of `field` is that of a member with the same
+/// unit. A member whose name is only `unit` or `unit_system` does not count.
 ///
 /// # Errors
-/// The unit differs from the one in which the format reads the number.
+/// The stated unit differs from the unit in which the format reads the number.
 #[cold]
 pub(super) fn check_unit_of_element(
     json: &[u8],
@@ -320,10 +324,10 @@ pub(super) fn check_unit_of_element(
     units.check(std::iter::once(field))
 }
 
-/// Checks the object around an array of points for units of the numbers in the points.
+/// Checks the units that the object around an array of points states for the points' numbers.
 ///
 /// # Errors
-/// A unit differs from the one in which the format reads the numbers.
+/// A stated unit differs from the unit in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_around(
     json: &[u8],
@@ -332,7 +336,7 @@ pub(super) fn check_units_around(
 ) -> Result<(), Refusal> {
     let mut may_be_radians = true;
     fields.retain_mut(|field| {
-        field.be_beside_points();
+        field.reduce_path_to_name();
         let mut numbers = numbers_called(as_text(json), &field.path).peekable();
         let is_sent = numbers.peek().is_some();
         may_be_radians &= !field.is_place() || numbers.all(|number| field.may_be_radians(number));
@@ -345,11 +349,11 @@ pub(super) fn check_units_around(
     units.check(fields.iter())
 }
 
-/// Checks the object around an array of points for units of the numbers in the points. `frame`: the
-/// object's JSON without the array; `settled`: the fields whose unit is already known.
+/// Like [`check_units_around`], for a file. `frame`: the JSON of the object without the array;
+/// `settled`: the fields whose unit is already known.
 ///
 /// # Errors
-/// A unit differs from the one in which the format reads the numbers.
+/// A stated unit differs from the unit in which the format reads the numbers.
 #[cold]
 pub(super) fn check_units_of_frame(
     frame: &[u8],
@@ -357,8 +361,8 @@ pub(super) fn check_units_of_frame(
     settled: &[&str],
 ) -> Result<(), Refusal> {
     fields.retain(|field| !settled.contains(&field.field));
-    fields.iter_mut().for_each(Measured::be_beside_points);
-    // A file may have other bytes than UTF-8 in its names.
+    fields.iter_mut().for_each(Measured::reduce_path_to_name);
+    // The names in a file may contain bytes that are not UTF-8.
     let frame = String::from_utf8_lossy(frame);
     let object = Object::AroundPoints;
     check_announced(frame.as_bytes(), fields.iter(), object, is_about_all, None)?;

@@ -1,6 +1,6 @@
-//! Finds zones that a payload states beside its time and that the format does not read, such as
-//! `"tz":"America/New_York"` or `"is_utc":false`, if they contradict the zone in which the time is
-//! read.
+//! Finds zones that a payload states beside its time, such as `"tz":"America/New_York"` or
+//! `"is_utc":false`. No format reads them. A payload is rejected if such a zone contradicts the
+//! zone in which its time is read.
 
 use jiff::tz::TimeZone;
 
@@ -11,7 +11,7 @@ use super::json::{Scalar, is_unset, number};
 use super::keep::{Value, visit_values};
 use super::refusal::{Refusal, refuse};
 use super::time::{Local, Zone, parse_offset};
-use super::unread_announced::check_scale_of_time;
+use super::unread_announced::check_time_scale;
 use crate::position::Timestamp;
 use crate::reject::Reason;
 
@@ -20,7 +20,7 @@ const UTC_FLAGS: [&str; 6] = ["utc", "isutc", "timeisutc", "tsisutc", "timeutc",
 /// Names of zones, and parts of such names.
 const ZONES: [&str; 3] = ["tz", "tzname", "tzid"];
 const ZONE_PARTS: [&str; 5] = ["timezone", "utcoffset", "gmtoffset", "tzoffset", "offsetutc"];
-/// Words for a zone in other languages than English.
+/// Words for a zone in languages other than English.
 const TRANSLATIONS: [&str; 17] = [
     "zeitzone",
     "zonahoraria",
@@ -41,22 +41,22 @@ const TRANSLATIONS: [&str; 17] = [
     "タイムゾーン",
 ];
 
-/// Returns whether a name is that of a zone in another language than English. `name`: in lower
-/// case, without spaces and marks between its parts.
+/// Returns whether a name names a zone in a language other than English. `name`: in lower case,
+/// without spaces and marks between its parts.
 #[must_use]
 pub fn is_zone_in_other_language(name: &str) -> bool {
     TRANSLATIONS.iter().any(|word| name.contains(word))
 }
 
-/// Checks a point for members that contradict its time in UTC. If the time ends in `Z`, that is a
-/// flag that states that times are not in UTC. For any other time, that is a scale of times that is
-/// ahead of UTC.
+/// Checks whether a member of a point contradicts its time. If the time is a string that ends in
+/// `Z`, such a member is a flag that states that times are not in UTC. For any other time, such a
+/// member names a time scale that is ahead of UTC, such as that of GPS.
 ///
 /// # Errors
 /// The point has such a flag or scale.
 #[cold]
 pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal> {
-    check_scale_of_time(json, ts, is_parent)?;
+    check_time_scale(json, ts, is_parent)?;
     let Some(ts) = ts.as_text().filter(|ts| ts.trim_end().ends_with(['Z', 'z'])) else {
         return Ok(());
     };
@@ -72,12 +72,12 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
     flag.map_or(Ok(()), |flag| refuse(Reason::BadTs, format!("{flag}: {remedy}")))
 }
 
-/// Checks a point whose time has no offset, and was read in the configured zone, for a member that
-/// states another zone. If the configured zone is an offset or UTC, nothing is checked: some
-/// devices send the zone of their display beside times in UTC.
+/// Checks a point whose time has no offset, so that it was read in the configured zone. If the
+/// configured zone is an offset or UTC, nothing is checked: some devices send the zone of their
+/// display beside times in UTC.
 ///
 /// # Errors
-/// A member states another zone.
+/// A member of the point states a zone that contradicts the configured one.
 #[inline]
 pub(super) fn check_zone(
     json: &[u8],
@@ -93,7 +93,7 @@ pub(super) fn check_zone(
     }
 }
 
-/// Returns whether a member may have the name of a zone or of a flag of UTC.
+/// Returns whether the JSON may contain the name of a zone or of a flag of UTC.
 fn may_state_zone(json: &[u8]) -> bool {
     json.windows(3).any(|part| {
         let [a, b, c] = [part[0] | 0x20, part[1] | 0x20, part[2] | 0x20];
@@ -145,7 +145,7 @@ fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
         let Value::Scalar(value) = value else { return };
         let mut names = path.rsplit('/');
         let mut name = normalised(names.next().unwrap_or_default());
-        // `timezone/name`, `tz/id` and `timezone/offset`.
+        // In `timezone/name`, `tz/id` and `timezone/offset`, the object has the name of a zone.
         if let Some((parent, rest)) = path.rsplit_once('/').map(|(parents, _)| {
             parents.rsplit_once('/').map_or((parents, ""), |(rest, parent)| (parent, rest))
         }) && is_zone_name(&normalised(parent))
@@ -162,19 +162,19 @@ fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
     });
 }
 
-/// Returns whether a normalised name is that of a zone.
+/// Returns whether a normalised name names a zone.
 fn is_zone_name(name: &str) -> bool {
     ZONES.contains(&name)
         || ZONE_PARTS.iter().any(|part| name.contains(part))
         || is_zone_in_other_language(name)
 }
 
-/// Checks that the object around an array of points states no other zone than `zone`, in which
-/// times without an offset are read.
+/// Checks that the object around an array of points contradicts `zone` nowhere. Times without an
+/// offset are read in `zone`.
 ///
 /// # Errors
-/// The object states a zone whose offset differs in winter or in summer, or an offset, an
-/// abbreviation or a flag of UTC that is wrong in winter and in summer.
+/// The object names a zone whose offset differs from that of `zone` in winter or in summer. Or it
+/// states an offset, an abbreviation or a flag of UTC that is wrong both in winter and in summer.
 #[cold]
 pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(), Refusal> {
     /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.
@@ -182,7 +182,7 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     if !is_of_place(zone) {
         return Ok(());
     }
-    // A file may have other bytes than UTF-8 in its names.
+    // The names in a file may contain bytes that are not UTF-8.
     let enclosing = String::from_utf8_lossy(enclosing);
     let mut other = None;
     each_own_member(enclosing.as_bytes(), &mut |path, name, value| {
@@ -209,12 +209,12 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     )
 }
 
-/// Returns whether a zone is that of a place, not an offset or UTC.
+/// Returns whether a zone is named after a place, and is not an offset or UTC.
 fn is_of_place(zone: &Zone) -> bool {
     zone.name().contains('/') && !zone.name().starts_with("Etc/")
 }
 
-/// Returns whether a member states another zone than `given`, at an instant.
+/// Returns whether a member states a zone that contradicts `given` at this instant.
 fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp) -> bool {
     let seconds = given.to_offset(at).seconds();
     if UTC_FLAGS.contains(&name) {
@@ -246,8 +246,8 @@ fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp)
     is_abbreviation(value) && !zone_example(value).is_empty() && !uses(given, in_english(value), at)
 }
 
-/// Returns whether a number of hours, minutes or seconds is the offset of another zone. 0 may mean
-/// that the device has no zone.
+/// Returns whether a number of hours, minutes or seconds is the offset of another zone. Returns
+/// `false` for 0, which may mean that the device has no zone.
 fn is_other_offset(number: f64, seconds: i32) -> bool {
     let is_multiple = |step: f64, max: f64| number % step == 0.0 && number.abs() <= max;
     let may_be =

@@ -1,5 +1,5 @@
-//! Tests that a payload which announces how its values are written, or has fixes beside those that
-//! the format reads, is never stored differently in silence.
+//! Tests two kinds of payloads that must not be misread in silence: payloads that announce how
+//! their values are written, and payloads with fixes beside those that the format reads.
 
 mod common;
 
@@ -37,7 +37,8 @@ fn mapping(factor: f64, more: More) -> Source {
     })
 }
 
-/// Returns a point with these members. Adds a place and a time if `members` has none.
+/// Returns a point with these members. Adds a position if `members` does not begin with one, and a
+/// time if `members` has none.
 fn fix(members: &str) -> String {
     let place = if members.starts_with("\"lat\":") { "" } else { r#""lat":12.5,"lng":13.25,"# };
     let ts = if members.contains("\"ts\":") { "" } else { r#""ts":1795770000,"# };
@@ -158,7 +159,7 @@ fn scale_beside_the_values_of_a_shipped_format_is_rejected() {
 }
 
 #[test]
-fn scale_of_time_ahead_of_utc_is_rejected() {
+fn time_scale_ahead_of_utc_is_rejected() {
     for (members, message) in [
         (r#""time_scale":"GPS""#, "bad_ts time_scale is GPS, which is 18 s ahead of UTC"),
         (r#""timeSystem":"GPST""#, "18 s ahead"),

@@ -1,5 +1,6 @@
-//! Tests that a point is rejected if the value of a member names a unit, notation, system or level
-//! other than the one that is read. Every other value of such a member is accepted.
+//! Tests members whose value may name a unit, a notation, a reference system or a level. A point is
+//! rejected if this is not the unit, notation, system or level in which the format reads the point.
+//! Every other value of such a member is accepted.
 
 mod common;
 

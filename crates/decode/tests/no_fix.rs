@@ -1,4 +1,4 @@
-//! Tests that no place is stored if its payload states that the receiver had no fix.
+//! Tests that no position is stored if its payload states that the receiver had no fix.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn with_member(member: &str) -> [(Source, String); 3] {
 }
 
 #[test]
-fn place_without_a_fix_is_rejected() {
+fn position_without_a_fix_is_rejected() {
     for (member, flag) in [
         (r#""valid":false"#, "valid is false"),
         (r#""Valid":"FALSE""#, "Valid is FALSE"),
@@ -142,7 +142,7 @@ fn time_that_is_not_valid_is_rejected() {
             assert_stored(&source, &payload);
         }
     }
-    // The time of receipt is right if the device knows no time, and says so.
+    // Without `ts`, the flag is accepted: the fix gets the time of receipt.
     assert_stored(&format_called("milepost"), r#"{"lat":52.5,"lng":13.4,"time_valid":false}"#);
 }
 

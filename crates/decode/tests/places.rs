@@ -1,5 +1,5 @@
-//! Tests that no fix is stored at a wrong place or dropped, although its payload states the right
-//! place.
+//! Tests that no fix is stored at a wrong position or dropped, although its payload states the
+//! right position.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn assert_refused(source: &Source, payload: &str, reason: &str, message: &str) {
     assert!(reject.detail.contains(message), "{payload}: {}", reject.detail);
 }
 
-/// Asserts that the payload is one fix at this place.
+/// Asserts that the payload is one fix at this position.
 #[track_caller]
 fn assert_place(source: &Source, payload: &str, [lat, lng]: [f64; 2]) {
     let decoded = decode(source, payload);
@@ -569,7 +569,7 @@ fn other_unit_beside_a_number_is_rejected() {
         r#""speed":"36 km/h","velocidad_unidad":"km/h""#,
         r#""speed":10,"velocidad":36,"velocidad_unidad":"km/h""#,
         r#""speed":10,"units":{"temp":"imperial"},"company":{"units":"imperial"}"#,
-        // Neither 33.4 nor 3.7 is a place in radians, so this is the unit of another angle.
+        // Neither 33.4 nor 3.7 is a coordinate in radians, so this is the unit of another angle.
         r#""yaw":1.2,"unit":"rad""#,
         r#""speed":3,"speed_unit":"m/s","isMetric":false"#,
         r#""speed":3,"speed_unit":"m/s","units":"imperial""#,

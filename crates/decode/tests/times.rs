@@ -397,7 +397,7 @@ fn year_below_100_without_a_pattern_means_that_the_clock_was_not_set() {
 }
 
 #[test]
-fn scale_of_time_ahead_of_utc_is_named_as_the_cause() {
+fn time_scale_ahead_of_utc_is_named_as_the_cause() {
     for (scale, seconds) in [("GPST", 18), ("TAI", 37)] {
         let ts = format!("2026-11-27 09:00:00 {scale}");
         let decoded = decode(&mapped_source(utc()), milepost_fix(&format!(r#""ts":"{ts}""#)));
@@ -422,7 +422,7 @@ fn two_digits_of_a_year_are_named_as_the_cause() {
 }
 
 #[test]
-fn older_place_without_a_time_is_rejected() {
+fn fix_older_than_its_message_is_rejected_without_a_time() {
     for members in [
         r#""fix_age":3600"#,
         r#""age_ms":3600000"#,
@@ -474,7 +474,7 @@ fn older_place_without_a_time_is_rejected() {
     assert_refused(&format_called("geojson"), &geojson, named);
 }
 
-/// Returns an undated fix of milepost's own format with these members.
+/// Returns a fix of milepost's own format that has a position and these members.
 fn milepost_fix(members: &str) -> String {
     format!(r#"{{"lat":52.5,"lng":13.4,{members}}}"#)
 }
@@ -678,7 +678,7 @@ fn lost_leading_zero_of_a_time_is_restored() {
 }
 
 #[test]
-fn other_epoch_is_distinguished_from_a_gps_week_rollover() {
+fn too_old_time_may_be_a_gps_week_rollover_or_of_another_epoch() {
     // 2026-11-27T08:00:00Z in seconds since 1989-12-31, as a file may hold them.
     let payload = milepost_fix(r#""ts":1164700800"#);
     let year = std::time::Duration::from_secs(390 * 86_400);

@@ -62,7 +62,7 @@ proptest! {
         world.turn();
         world.leave(if unsubscribe { Leave::Unsubscribe } else { Leave::KeepSession });
         world.turn();
-        world.broker_is_busy(Duration::from_millis(busy_ms));
+        world.keep_broker_busy(Duration::from_millis(busy_ms));
         for _ in 0..300 {
             if world.consumer.has_ended() {
                 break;
@@ -258,8 +258,9 @@ fn leaving_process_does_not_wait_for_the_batch_age() {
         (0..10).for_each(|_| world.publish(1));
         world.turn();
         world.leave(leave);
-        let takes_no_more = leave == Leave::KeepSession;
-        assert_eq!(world.server.attempts(), usize::from(takes_no_more), "{leave:?}");
+        // Without UNSUBSCRIBE, the process receives nothing more, so it inserts at once.
+        let inserts_at_once = leave == Leave::KeepSession;
+        assert_eq!(world.server.attempts(), usize::from(inserts_at_once), "{leave:?}");
         world.wait(Duration::from_secs(5));
         assert!(world.consumer.has_ended(), "{leave:?}: {:?}", world.consumer.totals());
         assert_eq!((world.acked.len(), world.durable), (10, 10));
@@ -394,7 +395,7 @@ fn uncompared_clock_that_rejects_most_messages_defers_qos_1() {
         let unready = world.consumer.unready_reasons(world.instant()).join("; ");
         assert!(unready.contains("clock: this host's clock has not been compared"), "{unready}");
 
-        // Ignored: ClickHouse does not answer.
+        // This comparison is ignored, because ClickHouse does not answer.
         world.report_clock(is_wrong.then(|| "wrong".to_owned()), 0);
         let acks = world.consumer.totals().sessions.acks;
         world.wait(Duration::from_secs(1));

@@ -25,7 +25,7 @@ use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, limits, pay
 
 const GPS: &str = "drivers/d/gps";
 
-/// A consumer whose surroundings the test plays.
+/// A consumer. The test acts as the broker, ClickHouse and the clocks.
 struct Rig {
     consumer: Consumer,
     began: Instant,
@@ -316,9 +316,9 @@ fn acks_stalled_for_20_s_make_the_process_unready() {
     assert_eq!(world.consumer.unready_reasons(world.instant()), [stalled]);
 }
 
-/// Closing a batch is also the probe for the window of a silent session. A session without rows in
-/// the batch is not probed: no acknowledgement would answer the probe, and an unanswered probe
-/// delays the next one.
+/// If a session falls silent, its window may be full. To find out, a probe closes the open batch
+/// early. A session without rows in this batch is not probed: the probe would bring it no
+/// acknowledgement and so no answer, and an unanswered probe delays the next one.
 #[test]
 fn silence_closes_the_batch_and_probes_only_waiting_sessions() {
     let mut setup = setup_with(2);

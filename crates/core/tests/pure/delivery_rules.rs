@@ -23,8 +23,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 type Rule = Box<dyn Fn(&str, &Piece) -> Result<(), FailureKind>>;
 
 /// The policy, with a scripted server and disk. The server answers each insert by `rule` after
-/// `insert_duration`; an insert that times out takes the whole timeout. A name that contains
-/// `foreign` stands for columns of another version; the name `erased` for erased drivers.
+/// `insert_duration`; an insert that times out takes the whole timeout. A file whose name contains
+/// `foreign` has columns of another version. A batch with the name `erased` has only rows of erased
+/// drivers.
 struct Rig {
     policy: Delivery,
     insert_duration: Duration,
@@ -183,9 +184,10 @@ impl Rig {
                         "{target:?} sent with the token of {used_for:?}"
                     );
                     let took = self.insert_duration;
-                    let is_foreign = name.contains("foreign") && piece.rows.len() < rows;
+                    // Rows with unknown columns can only be inserted all together.
+                    let is_inseparable = name.contains("foreign") && piece.rows.len() < rows;
                     let outcome = match (self.rule)(&name, &piece) {
-                        _ if is_foreign => Outcome::UnknownColumns,
+                        _ if is_inseparable => Outcome::UnknownColumns,
                         _ if name == "erased" => Outcome::LeftOut { rows: piece.rows.len() as u64 },
                         Ok(()) => Outcome::Inserted { took, erased: 0 },
                         Err(kind) => Outcome::Failed { kind, why: format!("{kind:?}") },
@@ -510,7 +512,7 @@ fn rejected_spool_files_do_not_delay_other_files() {
     let began = rig.now;
     while rig.inserted.len() < 30 {
         rig.wait(Duration::from_millis(200));
-        rig.report_schema(Schema::Ready); // the repeated check finds the tables in order
+        rig.report_schema(Schema::Ready); // a repeated check finds all tables
         assert!(rig.now < began + Duration::from_secs(180));
     }
     assert!(rig.unready().contains("Permanent"), "{}", rig.unready());

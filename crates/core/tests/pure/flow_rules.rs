@@ -23,7 +23,7 @@ use crate::rows::{
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
-/// A consumer whose broker and ClickHouse the test plays.
+/// A consumer. The test acts as the broker and ClickHouse.
 struct Rig {
     consumer: Consumer,
     now: Instant,

@@ -1,5 +1,6 @@
 //! Tests a process with fewer sessions than its predecessor: the broker still queues messages for
-//! the predecessor's further sessions.
+//! the predecessor's further sessions. The process visits these former sessions: it connects to
+//! each of them to empty it.
 
 use std::time::{Duration, Instant};
 
@@ -134,7 +135,7 @@ fn empty_former_session_is_ended_when_the_search_completes() {
     consumer.handle_timeout(now);
     assert_eq!(consumer.sessions(), 4, "the next three indices are visited");
 
-    // Only the first of the visited sessions exists, and the last visit takes longest.
+    // Only the first of the visited sessions exists. It is empty before the other visits end.
     consumer.handle_event(1, resumed(None), now);
     consumer.handle_timeout(now);
     assert_eq!(consumer.sessions(), 5, "a found session adds one more index");
@@ -147,13 +148,13 @@ fn empty_former_session_is_ended_when_the_search_completes() {
         consumer.handle_event(absent, new_session(None), now);
         consumer.handle_event(absent, disconnected(), now);
     }
-    let commands = |consumer: &mut Consumer| {
+    let last_command = |consumer: &mut Consumer| {
         std::iter::from_fn(|| consumer.session_mut(1).poll_command()).last()
     };
-    assert_eq!(commands(&mut consumer), Some(SessionCommand::Unsubscribe));
+    assert_eq!(last_command(&mut consumer), Some(SessionCommand::Unsubscribe));
     consumer.handle_timeout(now);
     assert_eq!(
-        commands(&mut consumer),
+        last_command(&mut consumer),
         Some(SessionCommand::Disconnect { end_session: false }),
         "the session itself is ended on the next connection"
     );
@@ -206,9 +207,10 @@ fn unfinished_visit_stays_counted_when_its_session_consumes() {
     assert!(is_reported(&consumer));
 }
 
-/// In the cases, the first former session has expired, is taken over, or does not respond; the
-/// second session exists. `milepost drain`, which has no consuming session, visits every index and
-/// counts no session as expired, because it does not know how many sessions there were.
+/// The second former session exists in every case. The first one has expired, is taken over, or
+/// does not respond. The last case is `milepost drain`, which has no consuming session: it visits
+/// every index, and counts no session as expired, because it does not know how many sessions there
+/// were.
 #[test]
 fn expired_session_is_logged_once_if_a_later_session_exists() {
     let disconnected = |taken_over| SessionEvent::Disconnected { taken_over, why: String::new() };

@@ -1,7 +1,9 @@
 //! Tests a whole group with random schedules. The number of a schedule is its seed. Members,
-//! intake, delivery and the decision to leave are the real ones. The faults are:
+//! intake, delivery and the decision to leave are milepost's own code; the broker and ClickHouse
+//! are models. The faults are:
 //!
-//! - Members are killed, hang while a successor starts, leave, get fewer sessions, and are drained.
+//! - Members are killed, hang while a successor starts, leave, restart with fewer sessions, and are
+//!   drained.
 //! - Peers give wrong answers.
 //! - One of the broker's two nodes dies.
 //! - ClickHouse is one server, or two replicas that lose the connection to each other. After that,
@@ -40,8 +42,8 @@ const SESSIONS_MAX: usize = 12;
 const CLIENT_IDS: usize = 100;
 /// Time after which a session without a connection expires.
 const EXPIRY: Duration = Duration::from_secs(30);
-/// Delay until a process that died is started again, as by a kubelet, and until a process that
-/// hangs is killed.
+/// Delay until a process that died is started again, as a kubelet does. Also the delay until a
+/// process that hangs is killed.
 const RESTARTED_AFTER: Duration = Duration::from_secs(8);
 /// Time after SIGTERM at which a process that has not ended is killed.
 const GRACE: Duration = Duration::from_secs(20);
@@ -103,7 +105,7 @@ struct Process {
     started_at: Duration,
     answers: Answers,
     member: Member,
-    /// The process leaves, and has not decided yet whether it unsubscribes.
+    /// Set while the process is leaving and has not yet decided whether it unsubscribes.
     inquiry: Option<Inquiry>,
     /// The process is `milepost drain`.
     is_drain: bool,
@@ -138,11 +140,11 @@ struct Group {
     erasable: BTreeSet<u32>,
     /// The driver has been erased.
     erased: bool,
-    /// Rows of the erased driver that were stored when the last process had received the list. No
-    /// further row may be stored afterwards.
+    /// Rows of the erased driver that were already stored when the last process received the list
+    /// of erased drivers. No further row may be stored afterwards.
     stored_erasable: Option<BTreeSet<u32>>,
-    /// First former session that expired although the only process of its member was running all
-    /// the time.
+    /// First former session that expired although its member's only process was running during the
+    /// whole expiry interval.
     left_to_expire: Option<usize>,
 }
 
@@ -191,6 +193,7 @@ impl Group {
         (setup.delivery.seed, setup.consumer.session.seed) = (process_number, process_number);
         setup.consumer.connections = Connections::Fixed(connections);
         let mut world = World::before_start(setup, Server::new(0), self.began);
+        // No two processes may have the same incarnation, because it is a part of the tokens.
         (world.incarnation, world.erasable) = (process_number * 1_000, self.erasable.clone());
         self.processes.push(Process {
             member_number,
@@ -220,7 +223,7 @@ impl Group {
         });
     }
 
-    /// Runs a step of one process against the shared broker and ClickHouse.
+    /// Calls `act` with the world of one process, connected to the group's broker and ClickHouse.
     fn act_as<T>(&mut self, index: usize, act: impl FnOnce(&mut World<Server>) -> T) -> T {
         let process = &mut self.processes[index];
         let home = process.member_number % 2;
@@ -248,8 +251,8 @@ impl Group {
     }
 
     /// Publishes messages from devices that are connected to this node, or to the other node if
-    /// this one is down. Fails if no member is subscribed and there is no ghost, a subscription
-    /// that outlived its session when a node died.
+    /// this one is down. Fails if no member is subscribed and there is no ghost. A ghost is a
+    /// subscription that outlived its session when a node died.
     fn publish(&mut self, messages: u32, node: usize) -> Result<(), String> {
         let node = if self.node_down == Some(node) { 1 - node } else { node };
         for _ in 0..messages {
@@ -525,8 +528,8 @@ impl Group {
         Ok(())
     }
 
-    /// Cuts, joins or damages the replicas. Uses a generator of its own, so that schedules without
-    /// replicas do not change.
+    /// Cuts, joins or damages the replicas. `rng` is not the generator of [`step`](Self::step), so
+    /// that the other steps of a schedule do not depend on the replicas.
     fn step_replicas(&mut self, rng: &mut fastrand::Rng) {
         match rng.u32(..30) {
             0 | 1 => self.table.cut(),
@@ -564,6 +567,7 @@ impl Group {
                 self.kill(index);
             }
             if !is_last {
+                // No member has a number from 50 on.
                 let process = &mut self.processes[index];
                 (process.member_number, process.is_drain) = (50 + index, true);
                 process.world.setup.consumer.connections = Connections::Fixed(0);
@@ -607,9 +611,12 @@ impl Group {
         ))
     }
 
-    /// Returns whether no message waits in the broker, in a process or in a spool file, the erasure
-    /// (if any) has reached every process, every process is in its final state, and the broker has
-    /// exactly the sessions of the members.
+    /// Returns whether the group has recovered:
+    ///
+    /// - No message waits in the broker, in a process or in a spool file.
+    /// - The erasure, if any, has reached every process.
+    /// - Every process is in its final state.
+    /// - The broker has the sessions of the members, and no others.
     fn has_recovered(&self) -> bool {
         let done = |process: &Process| {
             let world = &process.world;
@@ -758,7 +765,7 @@ fn planted_mistakes_in_a_group_are_found() {
     for (mistake, schedule) in found_by {
         let mut schedules = iter::once(schedule).chain(0..2_000);
         let found = schedules.find_map(|seed| {
-            // Some of the mistakes fail an assertion of the model.
+            // Some of the mistakes fail an assertion of the model instead of an invariant.
             let asserted = |_| Err("an assertion of the model failed".to_owned());
             let why =
                 std::panic::catch_unwind(|| play(seed, mistake)).unwrap_or_else(asserted).err()?;

@@ -50,7 +50,7 @@ enum Step {
         asker: usize,
         peer: usize,
     },
-    /// The process decides by the answers so far.
+    /// The process decides with the answers that it has received so far.
     TimeOut(usize),
     Kill(usize),
     Start(usize),

@@ -157,15 +157,17 @@ pub(super) fn coordinate(
     Ok(Scalar::Number(notation.degrees.into()))
 }
 
-/// Rejects a number beside a column of hemispheres that may be degrees and minutes.
+/// Rejects a number that may be degrees and minutes, such as `0030`. The hemisphere of this number
+/// is in another field.
 pub(super) fn refuse_padded(value: &Scalar<'_>, slot: usize, unit: Degrees) -> Result<(), Refusal> {
     let Some(text) = value.as_text() else { return Ok(()) };
     let degrees = number(text).and_then(|number| number.as_f64());
     degrees.map_or(Ok(()), |degrees| refuse_minutes(text, degrees, slot, unit))
 }
 
-/// Rejects degrees in a hemisphere that have zeros before them: `0030N` may be 30 minutes.
-/// `0075.5` may not, as it would have 75 minutes.
+/// Rejects a number with a hemisphere and leading zeros if it may be degrees, or degrees and
+/// minutes: `0030N` may be 30 degrees or 30 minutes. `0075.5N` is accepted: it can only be degrees,
+/// because 75 minutes are too many.
 fn refuse_minutes(text: &str, degrees: f64, slot: usize, unit: Degrees) -> Result<(), Refusal> {
     let digits = text.chars().skip_while(|c| !c.is_ascii_digit());
     let digits = digits.take_while(char::is_ascii_digit).count();
@@ -188,7 +190,7 @@ fn refuse_minutes(text: &str, degrees: f64, slot: usize, unit: Degrees) -> Resul
 
 /// A coordinate that was parsed from a notation with marks or a letter.
 struct Notation {
-    /// Degrees; without marks, the number in the unit of its field.
+    /// Degrees. If there are no marks: the number in the unit of its field.
     degrees: f64,
     /// Marks or spaces separate degrees and minutes, or state degrees.
     has_marks: bool,
@@ -226,7 +228,7 @@ fn parse_notation(text: &str, [positive, negative]: [char; 2]) -> Option<Notatio
 
 /// Splits `52°31'12.5"` into degrees, minutes and seconds. Each number has its own mark, or a space
 /// or colon, after it; the last one may have none. `50°47'.32` are 47.32 minutes, as in almanacs.
-/// `None`: a mark is at the wrong place, or a number before the last one has a fraction.
+/// `None`: a mark follows the wrong number, or a number before the last one has a fraction.
 fn split_marks(text: &str) -> Option<Vec<f64>> {
     const MARKS: [&[&str]; 3] = [
         &["", ":", "°", "º"],

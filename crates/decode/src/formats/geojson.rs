@@ -1,7 +1,7 @@
 //! Reads GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of such Features.
 //! Longitude comes first, then latitude, then metres above the ellipsoid. GeoJSON itself has no
-//! time and no speed: `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties, as in
-//! milepost's own format, except that the source defines the unit of `speed`.
+//! time and no speed. Therefore `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties.
+//! They mean the same as in milepost's own format, but the source defines the unit of `speed`.
 
 use std::sync::LazyLock;
 
@@ -63,7 +63,7 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/fixTime", TIME),
     ("properties/fixtime", TIME),
 ];
-/// Slot of the latitude that is repeated as a member, and the paths of such members.
+/// Slot for a latitude that a member repeats, and the paths of such members.
 const REPEATED_LAT: usize = 14;
 const REPEATED_LATS: [&str; 10] = [
     "properties/latitude",
@@ -165,7 +165,7 @@ pub(super) fn read(
     if exponent::may_have_exponent(&ts) {
         check_exponent(json)?;
     }
-    // QGIS and PostGIS write a height of 0 if they know none.
+    // QGIS and PostGIS write a height of 0 if the height is unknown.
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
     if !unread.is_missing() {
@@ -191,7 +191,7 @@ pub(super) fn read(
     points.add(&point, &Origin { driver, enclosing, root: &["properties"], raw: json })
 }
 
-/// Returns the paths that a Feature is read by.
+/// Returns the paths of all values that are read from a Feature.
 pub(super) fn paths() -> Paths {
     let mut paths = Paths::new(FIELDS);
     ALIASES.iter().for_each(|(path, slot)| paths.add_alias(path, *slot));
@@ -199,11 +199,11 @@ pub(super) fn paths() -> Paths {
     paths
 }
 
-/// Compares a member that repeats the latitude with the coordinates.
+/// Compares the coordinates with a member that repeats the latitude.
 ///
 /// # Errors
-/// The repeated latitude differs, and members such as `latitude` and `longitude` have the
-/// coordinates in the other order.
+/// The repeated latitude differs, and members such as `latitude` and `longitude` show that the
+/// coordinates are swapped.
 fn check_repeated_lat(json: &[u8], [repeated, lat, lng]: [&Scalar<'_>; 3]) -> Result<(), Refusal> {
     let number = repeated.as_number().or_else(|| number(repeated.as_text()?)?.as_number());
     let difference = number.zip(lat.as_f64()).map(|(number, lat)| (number.as_f64() - lat).abs());
@@ -233,7 +233,7 @@ pub(super) fn measured(unit: SpeedUnit) -> Vec<Measured> {
 /// Checks the unit of the heights in the coordinates.
 ///
 /// # Errors
-/// A member such as `alt_unit` states another unit than metres.
+/// A member such as `alt_unit` states a unit other than metres.
 #[cold]
 fn check_unit_of_height(json: &[u8], unit: SpeedUnit, kept: Kept<'_>) -> Result<(), Refusal> {
     let alt = measured(unit).into_iter().find(|field| field.field == "alt");

@@ -28,8 +28,8 @@ pub(super) const ROOT: usize = 8;
 /// First slot of the values at [`Quirks::extra`].
 pub(super) const EXTRA: usize = 9;
 
-/// The types that every feature with a point states. In other JSON, `type` may be the type of the
-/// fix, so its values are checked there.
+/// Paths and types that every GeoJSON feature with a point has. Strings at these paths are skipped.
+/// In other JSON they are not, because a `type` there may be the type of the fix.
 const TYPES_OF_FEATURE: [(&str, &str); 2] = [("type", "Feature"), ("geometry/type", "Point")];
 
 /// The pointers to the fields of a point.
@@ -63,7 +63,7 @@ pub(super) struct Quirks {
     pub(super) lat_lng_is_one_string: bool,
     /// Path of the object at which the paths of `keep` begin.
     pub(super) root: &'static [&'static str],
-    /// The fields are in the object at `root`, or in the point itself.
+    /// The fields may be in the object at `root` or directly in the point.
     pub(super) root_is_optional: bool,
     /// The time is next to the object at `root`, not in it.
     pub(super) ts_is_beside_root: bool,
@@ -97,7 +97,8 @@ impl Quirks {
         if self.numbers_may_be_strings { value.or_number_in_text() } else { value }
     }
 
-    /// Reads a coordinate: a number as it is, a string as degrees in the usual notations.
+    /// Reads a coordinate. Returns a number unchanged; parses a string as degrees in the usual
+    /// notations.
     #[cold]
     fn degrees<'a>(
         &self,
@@ -158,7 +159,7 @@ impl Mapping {
         let Self { fields, quirks } = self;
         let Fields { lat, lng, ts, driver, .. } = fields;
         let mut paths = Paths::default();
-        // The fields come after these names, because the last names added are the first compared.
+        // Add the fields after these names, because the names added last are compared first.
         quirks.unread.iter().for_each(|name| paths.add_unread(name));
         for (slot, pointer) in fields.pointers().into_iter().enumerate() {
             let Some(pointer) = pointer.filter(|_| slot != LNG || !quirks.lat_lng_is_one_string)
@@ -211,12 +212,12 @@ impl Mapping {
         self.fields.more.as_ref().and_then(|more| more.local.clone())
     }
 
-    /// Returns the places and units of the fields.
+    /// Returns the pointers and units of the fields.
     pub fn fields(&self) -> &Fields {
         &self.fields
     }
 
-    /// Returns a description of the places and units of the fields, which is the same in all
+    /// Returns a description of the pointers and units of the fields, which is the same in all
     /// versions of milepost.
     pub fn stable_description(&self) -> String {
         let Fields { points, ts, speed, alt, driver, more, .. } = &self.fields;
@@ -313,7 +314,8 @@ impl Mapping {
                     quirks.degrees(take(&mut found[slot]), slot, fields.has_unit_of_degrees)?;
             }
         }
-        // `milepost import` checks more members, and suggests a remedy of its own.
+        // With `checks_hemispheres`, as in `milepost import`, a later check reads more members and
+        // suggests another remedy.
         let [.., unread, south, west, _] = &found;
         let has_side = !south.is_missing() || !west.is_missing();
         if has_side && !points.schema.checks_hemispheres {

@@ -19,8 +19,8 @@ pub(super) fn fields() -> Vec<&'static str> {
 }
 
 /// Reads a payload in one pass: an object, or an array of objects. Returns `None` if the payload is
-/// something else or has too many points. Then nothing is added to `points`: the caller calls
-/// [`read`](self::read), which is slower and reports the error.
+/// something else or has too many points. In this case, nothing is added to `points`, and the
+/// caller calls [`read`](self::read), which is slower and reports the error.
 #[inline(always)]
 pub(super) fn read_in_one_pass(
     points: &mut Points<'_>,

@@ -127,7 +127,7 @@ impl Format {
     }
 }
 
-/// Adds every point of a payload to `points`. The reader checks UTF-8, too, in the same pass.
+/// Adds every point of a payload to `points`. The same pass also checks that JSON is UTF-8.
 #[inline(always)]
 pub(super) fn read(
     format: &Format,

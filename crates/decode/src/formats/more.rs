@@ -127,7 +127,7 @@ impl More {
                 return Ok(Some(Ignored::NoFix));
             }
         }
-        self.refuse_degrees_as_integers(found)?;
+        self.refuse_plain_degrees(found)?;
         for slot in [LAT, LNG] {
             let unit = self.degrees[slot];
             if unit.is_negative() {
@@ -161,8 +161,8 @@ impl More {
                 (date, Scalar::Missing) => {
                     return refuse(Reason::BadTs, format!("the date {date} has no time of day"));
                 }
-                // As a number, `01507` has lost its zero: `1507` may be 15:07 or 00:15:07. A
-                // pattern decides, because it states the number of digits.
+                // A number has lost its leading zeros: `1507` may be 15:07 or 00:15:07. A pattern
+                // decides, because it states the number of digits.
                 (_, ts @ Scalar::Integer(..100_000)) if !self.has_pattern() => {
                     return refuse(
                         Reason::BadTs,
@@ -193,7 +193,7 @@ impl More {
 
     /// Rejects coordinates that are plain degrees although the unit is a small one, such as 1e-7
     /// deg, or `ddmm.mmmm`. After the conversion such a fix would lie next to 0, 0.
-    fn refuse_degrees_as_integers(&self, found: &Found<'_>) -> Result<(), Refusal> {
+    fn refuse_plain_degrees(&self, found: &Found<'_>) -> Result<(), Refusal> {
         let is_scaled = |unit: &Degrees| unit.factor() <= 1e-5 || unit.has_minutes();
         if !self.degrees.iter().all(is_scaled) {
             return Ok(());
@@ -232,7 +232,7 @@ fn without_day_0(time: &str) -> &str {
     clock.unwrap_or(time)
 }
 
-/// Applies a hemisphere to a number without a sign. Returns other values than numbers unchanged.
+/// Applies a hemisphere to a number without a sign. Returns a value that is no number unchanged.
 ///
 /// # Errors
 /// The value is not a hemisphere of this coordinate, or contradicts the sign of the number.

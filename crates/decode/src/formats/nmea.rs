@@ -2,10 +2,10 @@
 //! are in knots, coordinates in ddmm.mmmm, times in UTC.
 //!
 //! All sentences of a message with the same time are one fix, in any order: RMC gives position,
-//! speed and course; GGA adds the altitude. A sentence without a date gets the day on which its
-//! time is closest to that of the nearest RMC or ZDA of the message, or else to the time of
-//! receipt. The altitude is above the ellipsoid: the sum of GGA's altitude above mean sea level and
-//! its geoid separation.
+//! speed and course; GGA adds the altitude. A sentence without a date gets its day from the nearest
+//! RMC or ZDA of the message: the day on which the two times are closest. If the message has
+//! neither RMC nor ZDA, the time of receipt is used instead. The altitude is above the ellipsoid:
+//! the sum of GGA's altitude above mean sea level and its geoid separation.
 
 use std::collections::HashMap;
 
@@ -24,10 +24,10 @@ use crate::unit::SpeedUnit;
 
 /// Longest line that is read as a sentence, in bytes. The standard allows 82.
 const LINE_BYTES_MAX: usize = 256;
-/// Number of a sentence's fields that are split off. RMC, GGA and ZDA have fewer.
+/// Maximum number of fields that are split off a sentence. RMC, GGA and ZDA have fewer.
 const FIELDS_MAX: usize = 20;
-/// Maximum number of sentences that are compared with each other one by one. For more, a hash table
-/// finds those with the same time.
+/// Maximum number of sentences that are compared with each other one by one. If there are more, a
+/// hash table finds the sentences with the same time.
 const COMPARED_MAX: usize = 32;
 
 /// A valid RMC or GGA sentence.
@@ -56,7 +56,7 @@ enum Sentence<'a> {
     Ignored(Ignored),
 }
 
-/// A sentence with a fix or a clock, and its place in the message.
+/// A sentence with a fix or a clock, and its line in the message.
 struct Entry<'a> {
     /// Index of the line in the message.
     line: usize,
@@ -120,6 +120,7 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
     let begins = |at: &usize| matches!(payload.get(*at), Some(b'$' | b'!'));
+    // A checksum is `*` and two digits.
     let ends = memchr_iter(b'*', payload).map(|at| at + 3).filter(begins);
     let mut from = 0;
     let parts = ends.chain(std::iter::once(payload.len())).flat_map(move |end| {
@@ -134,9 +135,9 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
     str::from_utf8(line).map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))
 }
 
-/// Sets the day of each fix without a date: the day on which its time is closest to that of the
-/// nearest dated sentence, or to the time of receipt if there is none. Of two equally near
-/// sentences, the earlier one is used.
+/// Sets the day of each fix without a date: the day on which its time is closest to the time of the
+/// nearest dated sentence. Without a dated sentence, the time of receipt is used instead. Of two
+/// equally near sentences, the earlier one is used.
 fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
     for index in 0..entries.len() {
@@ -161,8 +162,8 @@ fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     }
 }
 
-/// Merges all sentences with the same time into one fix, at the place of the first one in the
-/// message.
+/// Merges all sentences with the same time into one fix. The fix stays in the entry of the first of
+/// these sentences.
 fn merge_same_time(entries: &mut [Entry<'_>]) {
     let mut first_at: HashMap<i64, usize> = HashMap::new();
     for index in 0..entries.len() {
@@ -184,9 +185,10 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Returns which of the first and the last line hold a GGA sentence whose RMC sentence is in the
-/// previous or next message. Such a GGA sentence must not be stored as a separate fix: it would
-/// replace the fix of the RMC sentence, which has more fields.
+/// Checks the first and the last line of a message. Each may be a GGA sentence whose RMC sentence
+/// is in the previous or the next message. Returns the indices of such lines. Such a GGA sentence
+/// must not be stored as a separate fix: it would replace the fix of the RMC sentence, which has
+/// more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let lines_without_rmc =
@@ -194,8 +196,9 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     let edges = [0, last].map(|edge| lines_without_rmc().find(|line| *line == edge));
     let at_edges = edges.iter().flatten().count();
     let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
-    // A receiver may also send GGA sentences alone. So the lines count only if the message has a
-    // pair of sentences, and no GGA sentence without RMC between its first and last line.
+    // A receiver may also send GGA sentences alone. Therefore, the two lines count only if the
+    // message has a pair of an RMC and a GGA sentence, and if every other GGA sentence between the
+    // two lines also has its RMC sentence.
     if at_edges > 0 && lines_without_rmc().count() <= at_edges && has_pairs() {
         edges
     } else {
@@ -203,7 +206,7 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     }
 }
 
-/// Returns a time of day on the day on which it is nearest to `unix_ms`.
+/// Returns the instant of a time of day, on the day that brings it nearest to `unix_ms`.
 fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
     let today = unix_ms - unix_ms.rem_euclid(DAY_MS) + time_ms;
     let days = [today, today - DAY_MS, today + DAY_MS];
@@ -246,8 +249,8 @@ fn add_fix(points: &mut Points<'_>, unix_ms: i64, fix: &Fix<'_>) {
     }
 }
 
-/// Parses a sentence. A simulator's fix (mode `S`, quality 8) and one of mode `N`, not valid, count
-/// as no fix.
+/// Parses a sentence. A fix of a simulator (mode `S` or quality 8), or of mode `N` (not valid),
+/// counts as no fix.
 ///
 /// # Errors
 /// The line is not a sentence, its checksum is wrong, or one of its fields cannot be read.

@@ -24,7 +24,7 @@ pub struct Session {
     /// Delivered and unacknowledged messages in order of delivery.
     in_flight: VecDeque<InFlight>,
     packet_id: u16,
-    /// Start of the expiry interval.
+    /// Start of the expiry interval; `None`: the interval has not begun.
     away_since: Option<Instant>,
 }
 
@@ -95,7 +95,7 @@ impl Broker {
     /// swallows the message. Returns `false` if no session is subscribed and there is no ghost.
     /// `node`: the node to which the device is connected.
     pub fn publish(&mut self, message: Sent, node: usize) -> bool {
-        // The client id, which a ghost does not have, and the node of each subscription.
+        // Each subscription: its client id, or `None` for a ghost, and its node.
         let sessions = self.sessions.iter().filter(|(_, session)| session.subscribed);
         let sessions = sessions.map(|(id, session)| (Some(*id), session.node));
         let ghosts = self.ghosts.iter().map(|node| (None, *node));
@@ -205,6 +205,8 @@ impl Broker {
         self.lose_id(self.client_id(id), remembered);
     }
 
+    /// Like [`lose`](Self::lose). `id`: the client id, and not the number of a session in the
+    /// calling process.
     fn lose_id(&mut self, id: usize, remembered: bool) {
         let Some(session) = self.sessions.remove(&id) else { return };
         let Session { subscribed, process, node, .. } = session;

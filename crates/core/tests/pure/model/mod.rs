@@ -1,4 +1,5 @@
-//! Models of the broker, ClickHouse, the disk and the shell around one consumer.
+//! Models of the broker, ClickHouse, the disk and the shell around one consumer. The shell is the
+//! code that owns sockets, files and the clock.
 
 pub mod broker;
 pub mod schedule;
@@ -73,8 +74,8 @@ pub trait Backend {
     fn files(&self) -> usize;
     /// Returns the number of inserts in flight.
     fn attempts(&self) -> usize;
-    /// Returns the number of inserts that were running when a driver was erased and still are,
-    /// whether or not a process waits for them.
+    /// Returns the number of inserts that were running when a driver was erased and are still
+    /// running, whether or not a process waits for them.
     fn inserts_begun_before_erasure(&self) -> usize;
 }
 
@@ -95,8 +96,8 @@ pub struct World<B> {
     accepted: BTreeSet<u32>,
     /// Points received by this process.
     pub received: BTreeSet<u32>,
-    /// Points whose loss is excused: points that the broker lost before this process received them,
-    /// and points that the broker lost and that a killed process had received but not made durable.
+    /// Points whose loss is excused. The broker lost them, and either this process had not received
+    /// them, or the process that had received them was killed before it made them durable.
     excused: BTreeSet<u32>,
     /// Points whose message was acknowledged.
     pub acked: BTreeSet<u32>,
@@ -108,16 +109,16 @@ pub struct World<B> {
     pub erasable: BTreeSet<u32>,
     /// The driver has been erased.
     pub erased: bool,
-    /// Rows of the erased driver that were stored when the last insert from before the erasure had
-    /// ended: `milepost erase` waits for these inserts.
+    /// Rows of the erased driver that were already stored when the last insert from before the
+    /// erasure ended. `milepost erase` waits for the inserts from before the erasure.
     stored_erasable: Option<BTreeSet<u32>>,
     /// ClickHouse's status as last reported to the process.
     status: ServerStatus,
     /// Commands that the executor has not received yet.
     commands: Vec<DeliveryCommand>,
-    /// Since when ClickHouse does not answer status queries.
+    /// Time since which ClickHouse has not answered status queries; `None`: it answers.
     silent_since: Option<Instant>,
-    /// Time until which the broker does nothing.
+    /// Time until which the broker accepts packets without answering.
     broker_busy_until: Instant,
     /// Sessions whose UNSUBSCRIBE the broker has not answered.
     unsubscribing: Vec<usize>,
@@ -282,7 +283,8 @@ impl<B: Backend> World<B> {
     }
 
     /// Ends the connection of a session. `kept`: the broker keeps the session; otherwise it loses
-    /// the session's messages. `remembered`: the broker then still reports the session as present.
+    /// the session with its messages. `remembered`: if it loses the session, the broker still
+    /// reports it as present.
     pub fn cut(&mut self, id: usize, kept: bool, remembered: bool) {
         if !kept {
             self.lose(id, remembered);
@@ -328,6 +330,8 @@ impl<B: Backend> World<B> {
         self.consumer.totals().nodes.into_iter().map(|(_, sessions)| sessions).collect()
     }
 
+    /// Makes the broker lose a session. Excuses the loss of the points that this process had not
+    /// received.
     fn lose(&mut self, id: usize, remembered: bool) {
         let before = self.broker.lost.clone();
         self.broker.lose(id, remembered);
@@ -440,8 +444,8 @@ impl<B: Backend> World<B> {
         }
     }
 
-    /// Returns whether the session waits for the CONNACK of a hung node, or has just given up. In
-    /// that case, reports the failed attempt.
+    /// Returns whether the session waits for the CONNACK of a hung node, or has just given up. If
+    /// it has given up, reports the failed attempt.
     fn waits_for_hung_node(&mut self, id: usize) -> bool {
         let Some((node, until)) = self.dialing.get(&id).copied() else { return false };
         let is_hung = self.broker.hung.contains(&node);
@@ -624,8 +628,9 @@ impl<B: Backend> World<B> {
         self.server.advance_time(next)
     }
 
-    /// Ends all faults and runs until nothing is in flight. Asserts that acknowledgements advance
-    /// while messages wait, or that `/readyz` gives a reason, and that nothing remains.
+    /// Ends all faults and runs until nothing is in flight. While messages wait, asserts that
+    /// acknowledgements advance or that `/readyz` gives a reason. At the end, asserts that no rows
+    /// are in flight or in spool files.
     pub fn recover(&mut self) {
         self.server.set_mood(Mood::Fine);
         self.server.set_disk(Disk::Fine, self.instant());
@@ -707,7 +712,7 @@ impl<B: Backend> World<B> {
     }
 
     /// Makes the broker accept packets without answering for this long.
-    pub fn broker_is_busy(&mut self, duration: Duration) {
+    pub fn keep_broker_busy(&mut self, duration: Duration) {
         self.broker_busy_until = self.instant() + duration;
     }
 

@@ -42,7 +42,7 @@ pub enum Step {
     NodesBack,
     Server(Mood),
     Disk(Disk),
-    /// A comparison of the clocks finds this host's clock wrong, or right.
+    /// A comparison of the clocks finds that this host's clock is wrong (`true`) or right.
     Clock(bool),
     /// Kill the process, and start a new one.
     Kill,

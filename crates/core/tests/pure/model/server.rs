@@ -66,10 +66,11 @@ impl Row {
 /// Rows of each insert of a batch.
 type Rows = Vec<Vec<Row>>;
 
-/// A future report and its time. Attempts can be aborted.
+/// A report that is due at a later time.
 struct Pending {
     at: Instant,
     report: Report,
+    /// The report ends an insert attempt, which can be aborted.
     is_attempt: bool,
 }
 
@@ -101,8 +102,9 @@ pub struct Table {
     pub stored: BTreeSet<u32>,
     /// Number of rejects that the table `rejects` counts.
     rejects: u64,
-    /// Rows that each token was used for. A recorded token inserts nothing, even if its rows are
-    /// lost: [`Mood::Dying`] is a replica that died before the other replicas had its rows.
+    /// Rows of the insert that recorded each token. A later insert with the same token stores
+    /// nothing, even if the rows of the first insert are lost: with [`Mood::Dying`], a replica died
+    /// before the other replicas had its rows.
     tokens: BTreeMap<String, Vec<Row>>,
     /// Identity of each row's fix in ClickHouse.
     identities: BTreeMap<u32, Identity>,
@@ -235,6 +237,8 @@ impl Server {
             (Mood::Narrow, _)
                 if is_too_large(rows.len(), rows.iter().filter_map(|row| row.position())) =>
             {
+                // Without a spool, milepost drops a single row that is too large: it cannot put
+                // the row into quarantine.
                 let dropped = rows.iter().filter(|_| rows.len() == 1 && !self.has_spool);
                 self.quarantined.extend(dropped.filter_map(|row| row.position()));
                 (false, false, failed(FailureKind::TooLarge), duration)
@@ -388,7 +392,7 @@ impl Backend for Server {
         self.files.len()
     }
 
-    /// An attempt commits when it begins, so no insert outlives an erasure.
+    /// An attempt commits when it begins, so no insert from before an erasure commits after it.
     fn inserts_begun_before_erasure(&self) -> usize {
         0
     }
