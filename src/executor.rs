@@ -39,11 +39,10 @@ pub struct Executor<S> {
 struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
-    /// The list of erased drivers that the rows were checked against. `Member::erased` counts the
-    /// holders of each list by the strong count of its `Arc`, and reports a new list only when no
-    /// batch holds an older list. Until then, rows of a newly erased driver may still be written to
-    /// a file. The count stays correct even if a task panics, because dropping the batch drops the
-    /// `Arc`.
+    /// The list of erased drivers that the rows were checked against. While the batch holds an
+    /// older list, it may still write rows of a newly erased driver to a file. So `Member::erased`
+    /// reports the newest list only when no `Arc` of an older list is left. Dropping the batch
+    /// drops its `Arc`, even if a task panics.
     _erased: Arc<Erased>,
     attempt: Option<AbortHandle>,
 }
@@ -234,7 +233,8 @@ impl<S: Sink> State<S> {
         });
     }
 
-    /// Adds the inserts of a file that a task has read. Panics if the task panicked.
+    /// Handles the end of a task. If the task has read a file, keeps the file's inserts and reports
+    /// the result. Panics if the task panicked.
     fn task_ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}

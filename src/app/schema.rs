@@ -100,7 +100,7 @@ impl Watcher {
                 if only_clock {
                     return Ok(Ok(Verdict::from(Schema::Ready)));
                 }
-                Ok(self.tables(&previous_schema, &mut list).await)
+                Ok(self.check_tables_and_list(&previous_schema, &mut list).await)
             };
             let Verdict { schema, cause } = match tokio::try_join!(clock, tables) {
                 Ok(((), verdict)) => verdict?,
@@ -129,9 +129,9 @@ impl Watcher {
                 continue;
             }
             has_switched_endpoint = false;
-            // Without an answer, tables that were ready count as ready: if the server is down, the
-            // inserts fail by themselves. But report a list that is too old, because every insert
-            // would be refused.
+            // If the tables were ready and the server does not answer, keep `Ready`: while the
+            // server is down, the inserts fail by themselves. But if the list is too old, report
+            // that, because every insert would then be refused.
             if previous_schema != Schema::Ready
                 || list.is_old()
                 || !matches!(schema, Schema::Unknown(_))
@@ -148,7 +148,11 @@ impl Watcher {
 
     /// Checks the tables and reads the list of erased drivers. `previous_schema`: the tables'
     /// state after the previous round.
-    async fn tables(&self, previous_schema: &Schema, list: &mut LastRead) -> Result<Verdict> {
+    async fn check_tables_and_list(
+        &self,
+        previous_schema: &Schema,
+        list: &mut LastRead,
+    ) -> Result<Verdict> {
         let list_timeout =
             if *previous_schema == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
         let (verdict, erased) = tokio::join!(
@@ -194,15 +198,16 @@ impl Watcher {
         });
     }
 
-    /// Waits until the next query is due. `answered`: the request that the last round has answered.
-    /// A further refused insert or clock jump makes the query due at once.
-    async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, list_not_read: bool) {
+    /// Waits until the next round of queries is due. `answered`: the request that the last round
+    /// has answered. If an insert was refused or the clock jumped since then, the next round is due
+    /// at once.
+    async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, list_read_failed: bool) {
         loop {
             let WatcherRequest { in_doubt, insert_is_slow, refusals, clock_jumps } =
                 *self.request.borrow_and_update();
             let in_doubt = in_doubt
                 || insert_is_slow
-                || list_not_read
+                || list_read_failed
                 || self.server.borrow().answers.is_err()
                 || self.server.borrow().schema != Schema::Ready;
             if (refusals, clock_jumps) != (answered.refusals, answered.clock_jumps) {
@@ -249,8 +254,8 @@ impl Watcher {
     }
 }
 
-/// Returns whether only a slow insert casts doubt on the server's state. Then a query for its clock
-/// is enough.
+/// Returns whether a slow insert is the only possible reason to doubt the server's state. Then it
+/// is enough to query the server's clock.
 fn is_only_slow(server: &ServerStatus, request: WatcherRequest) -> bool {
     server.schema == Schema::Ready
         && server.answers.is_ok()

@@ -179,10 +179,10 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Queues `refusals`, the packets that refuse messages at QoS 2. A message that is not refused
-    /// takes up a place in the broker's window forever. So if the write buffer has no space for the
-    /// refusals, the connection ends, and the broker sends the messages again on the next
-    /// connection.
+    /// Queues `refusals`, the packets that refuse messages at QoS 2. Fails if the write buffer has
+    /// no space for them, so that the connection ends and the broker redelivers the messages on the
+    /// next one. If a refusal were dropped instead, its message would occupy a place in the
+    /// broker's window forever.
     pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
         if !refusals.is_empty() {
             if !self.has_write_space() {

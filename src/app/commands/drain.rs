@@ -125,6 +125,8 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     }
     tables::ready(&config).await?;
     config.mqtt.client_id = client_id;
+    // With no sessions of its own, the consumer treats all sessions of the client id as former
+    // ones: it unsubscribes, empties and ends them.
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // messages that cannot be inserted now stay with the broker
     let mut signals = Signals::new()?;

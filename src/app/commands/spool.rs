@@ -41,8 +41,8 @@ fn files(config: &Config) -> Result<Vec<Listed>> {
     spool::list(dir).with_context(|| format!("spool.dir: cannot read {}", dir.display()))
 }
 
-/// The files of a spool, and totals: `batches` and `positions` count only files that can be
-/// batches; `bytes` counts all files.
+/// The files of a spool, with totals. `batches` and `positions` count only batch files whose name
+/// milepost could have given; `bytes` counts all files.
 #[derive(Debug)]
 pub struct Listing {
     dir: PathBuf,
