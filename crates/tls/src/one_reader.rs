@@ -4,7 +4,7 @@
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// The read that is running, if any.
+/// Runs one read at a time. Holds the read that is running, if any.
 #[derive(Debug)]
 pub struct OneReader<T>(Mutex<Option<JoinHandle<T>>>);
 
