@@ -119,7 +119,7 @@ pub(super) fn list(values: impl IntoIterator<Item = String>) -> String {
 }
 
 /// Returns the definition of the column in a table, without a comma.
-pub(super) fn stored(field: &Field) -> String {
+pub(super) fn stored_definition(field: &Field) -> String {
     format!(
         "`{}` {} MATERIALIZED {} CODEC({}) COMMENT {}",
         field.name,
@@ -131,7 +131,7 @@ pub(super) fn stored(field: &Field) -> String {
 }
 
 /// Returns the definition of the column in a view, without a comma.
-pub(super) fn shown(field: &Field) -> String {
+pub(super) fn shown_definition(field: &Field) -> String {
     format!("`{}` {} COMMENT {}", field.name, column_type(&field.kind), quoted(&comment(field)))
 }
 
@@ -154,7 +154,7 @@ fn expression(field: &Field) -> String {
     if let Some([least, most]) = field.kind.numbers() {
         return number(field, &raw, least, most);
     }
-    // Excludes the values that stand for unknown.
+    // A further condition: the value is not one of those that stand for unknown.
     let and_known = match &field.unknown[..] {
         [] => String::new(),
         unknown => format!(" AND {raw} NOT IN ({})", list(unknown.iter().map(|text| quoted(text)))),
@@ -231,9 +231,9 @@ fn timestamp(raw: &str, and_known: &str) -> String {
     );
     // DateTime64 holds the years 1900 to 2299.
     let is_in_range = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
-    // Accept only texts that begin with year, month and day in this order. For any other text, the
-    // server's parser would guess: it adds the current year to a time without a date, and may take
-    // the day for the month.
+    // Accept only strings that begin with year, month and day in this order. For any other string,
+    // the server's parser would guess: it adds the current year to a time without a date, and may
+    // mistake the day for the month.
     let is_dated = format!(
         "match({raw}, '^(19|2[0-2])[0-9]{{2}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\
          ($|[T ]([01][0-9]|2[0-3]):[0-5][0-9])')"

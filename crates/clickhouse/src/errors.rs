@@ -20,9 +20,9 @@ const PERMANENT: [u32; 19] =
 /// Error codes of a server that does not know whether it committed the rows:
 /// UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
-/// The code of a query that names a column that none of its tables has.
+/// The code for a query that uses a column which is in none of the query's tables.
 pub(super) const UNKNOWN_IDENTIFIER: u32 = 47;
-/// The code of a query that reads a parameterised view that does not exist.
+/// The code for a query that reads a parameterised view which does not exist.
 pub(super) const UNKNOWN_FUNCTION: u32 = 46;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
@@ -37,10 +37,10 @@ const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
 /// The code SUPPORT_IS_DISABLED.
 const NOT_SUPPORTED: u32 = 344;
 
-/// Error codes that a server returns before it writes an insert into replicated tables: too many
-/// queries, a read-only replica, too many parts, too few live replicas, an earlier insert that has
-/// not reached its quorum, overload. With a quorum, a retry after such an error may use the same
-/// token. This also holds on another replica, and if part of the insert was written before.
+/// Error codes that a server returns before it writes an insert, or a part of one, into replicated
+/// tables: too many queries, a read-only replica, too many parts, too few live replicas, an earlier
+/// insert that has not reached its quorum, overload. If a quorum is set, the retry may use the same
+/// token, even at another replica, and even if an earlier part of the insert was already written.
 const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
 
 /// Returns why another replica may accept a request that this one refused with `code`; `None` if
@@ -93,8 +93,8 @@ pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
     if is_not_http { Cause::NotClickHouse } else { Cause::Unreachable }
 }
 
-/// Returns the cause if this endpoint certainly did not execute the statement and another one may:
-/// the endpoint was not reached, or is read-only. Otherwise returns `None`.
+/// Returns why a statement may be repeated at another endpoint: this endpoint was not reached or is
+/// read-only, so it certainly did not execute the statement. Otherwise returns `None`.
 pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
     if is_unconnected(error) {
         return Some(Cause::Unreachable);

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use tracing::info;
 
 use super::client::{ClickHouse, Error};
-use super::column::{column_type, comment, list, origin, origin_in, quoted, stored};
+use super::column::{column_type, comment, list, origin, origin_in, quoted, stored_definition};
 use super::files::{MIGRATIONS, Migration};
 use super::query_names::names_in_queries;
 use super::render::Layout;
@@ -47,8 +47,8 @@ impl Column {
         self.comments.iter().any(|comment| origin_in(comment).is_some())
     }
 
-    /// Returns the origins of the field: more than one if the hosts differ. Returns `None` if on
-    /// some host the column is not a field's.
+    /// Returns the origins of the field; there are several if the hosts differ. Returns `None` if
+    /// the column is not a field's on some host.
     fn origins(&self) -> Option<BTreeSet<&str>> {
         self.comments.iter().map(|comment| origin_in(comment)).collect()
     }
@@ -69,7 +69,7 @@ impl ExistingColumns {
         self.columns.iter().find(|column| column.table == table && column.name == name)
     }
 
-    fn has(&self, table: &str) -> bool {
+    fn has_table(&self, table: &str) -> bool {
         self.hosts_of(table) > 0
     }
 
@@ -168,7 +168,7 @@ impl ExistingColumns {
     fn table_changes(&self, layout: &Layout) -> Vec<(String, String)> {
         let fields = &layout.config.fields;
         let mut changes = Vec::new();
-        for table in tables(layout).filter(|table| self.has(table)) {
+        for table in tables(layout).filter(|table| self.has_table(table)) {
             let mut clauses = Vec::new();
             let mut names: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
@@ -186,7 +186,7 @@ impl ExistingColumns {
                     Some(_) | None => {
                         clauses.push(format!(
                             "ADD COLUMN IF NOT EXISTS {} AFTER `{previous}`",
-                            stored(field)
+                            stored_definition(field)
                         ));
                     }
                 }
@@ -244,11 +244,12 @@ fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
 
 /// Returns an ALTER TABLE statement with these clauses.
 fn alter(layout: &Layout, table: &str, clauses: &[String]) -> String {
-    let head = layout.statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
+    let head = layout.render(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
     format!("{head}\n    {}", clauses.join(",\n    "))
 }
 
-/// Returns the statements that add the configured fields to tables without any of them, for a plan.
+/// Returns the statements that add the configured fields to tables and views without fields, each
+/// with its purpose, for `milepost migrate --plan`.
 pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
     let column = |table: String| Column {
         table,
@@ -262,7 +263,7 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
     let alters = alters.map(|(step, sql)| (format!("missing {step}"), sql));
     let views = existing.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
         let step = format!("fields of {}, if they differ", file.name);
-        layout.migration(file).into_iter().map(move |sql| (step.clone(), sql))
+        layout.render_file(file).into_iter().map(move |sql| (step.clone(), sql))
     });
     alters.chain(views).collect()
 }
@@ -290,7 +291,7 @@ impl ClickHouse {
             Some(existing) => existing,
             None => self.existing_columns(self.layout.cluster()).await?,
         };
-        self.show_fields_of(&self.layout, &existing).await?;
+        self.recreate_stale_views(&self.layout, &existing).await?;
         let hidden = existing.hidden(&self.layout.config.fields);
         if !hidden.is_empty() {
             info!(
@@ -302,13 +303,14 @@ impl ClickHouse {
         Ok(())
     }
 
-    async fn show_fields_of(
+    /// Recreates the views that show other fields than `layout` configures.
+    async fn recreate_stale_views(
         &self,
         layout: &Layout,
         existing: &ExistingColumns,
     ) -> Result<(), Error> {
         for file in existing.stale_views(&layout.config.fields) {
-            for sql in layout.migration(file) {
+            for sql in layout.render_file(file) {
                 self.statement(&format!("fields of {}", file.name), &sql).await?;
             }
             info!(view = file.name, place = layout.place(), "fields of a view changed");
@@ -344,11 +346,12 @@ impl ClickHouse {
         let existing = self.existing_columns(self.layout.cluster()).await?;
         let fields: Vec<&str> = existing.fields("positions").map(|column| &*column.name).collect();
         // Change the views before the tables: a view that reads a dropped column fails.
+        // The recreated views show the configured fields that `positions` has, except this one.
         let mut layout = Layout::new(&self.layout.config);
         layout.config.fields.retain(|field| field.name != name && fields.contains(&&*field.name));
-        self.show_fields_of(&layout, &existing).await?;
+        self.recreate_stale_views(&layout, &existing).await?;
         for table in tables(&layout).collect::<Vec<_>>().iter().rev() {
-            if existing.has(table) {
+            if existing.has_table(table) {
                 let sql = alter(&layout, table, &[format!("DROP COLUMN IF EXISTS `{name}`")]);
                 self.statement(&format!("field {name} of {table}"), &sql).await?;
             }
@@ -369,7 +372,7 @@ impl ClickHouse {
         let is_missing = |field: &&Field| {
             let lacks = |table: String| match existing.column(&table, &field.name) {
                 Some(column) => !existing.is_on_all_hosts(column),
-                None => existing.has(&table),
+                None => existing.has_table(&table),
             };
             tables(&self.layout).any(lacks)
         };
@@ -377,7 +380,7 @@ impl ClickHouse {
         let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
         let stale = existing.stale_views(fields);
         let exists =
-            |file: &&&Migration| file.created_object().is_some_and(|view| existing.has(view));
+            |file: &&&Migration| file.created_object().is_some_and(|view| existing.has_table(view));
         let stale_views =
             stale.iter().filter(exists).filter_map(|file| file.created_object()).collect();
         let hidden = existing.hidden(fields).into_iter().map(str::to_owned).collect();

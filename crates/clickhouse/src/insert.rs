@@ -9,9 +9,9 @@
 //!
 //! If an insert is repeated with the same token, the server that stored its rows counts all of them
 //! again; another replica counts none of them. If the count is below the number of rows sent, the
-//! failure is ambiguous, and the next attempt has another token. Every other response is a failure
-//! too: [`FailureKind`] says whether the rows may have been committed. At most 8 KiB of a response
-//! body are read.
+//! failure is ambiguous, and the next attempt has another token. Any response that is not a
+//! confirmation is a failure, whose [`FailureKind`] says whether the rows may have been committed.
+//! At most 8 KiB of a response body are read.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -282,17 +282,14 @@ impl Inserter {
             let written = header(SUMMARY).and_then(|summary| written_rows(&summary));
             let body = read_beginning(response).await.map_err(InsertError::ResponseCutOff)?;
             let sent = insert.rows as u64;
+            // A Distributed table forwards the rows. A count of 1 is enough there, because it is
+            // untested how such a table counts. To find out, insert 5,000 rows into a cluster with
+            // two shards and `distributed_foreground_insert = 1`, and read the summary.
+            let written_min = if self.topology == Topology::Sharded { sent.min(1) } else { sent };
             return match written {
                 _ if !body.is_empty() => Err(InsertError::WithBody(excerpt(&body))),
                 None => Err(InsertError::WithoutSummary),
-                // A Distributed table forwards the rows. A count of 1 is enough there, because it
-                // is untested how such a table counts. To find out, insert 5,000 rows into a
-                // cluster with two shards and `distributed_foreground_insert = 1`, and read the
-                // summary.
-                Some(written)
-                    if written
-                        < if self.topology == Topology::Sharded { sent.min(1) } else { sent } =>
-                {
+                Some(written) if written < written_min => {
                     Err(InsertError::WroteFewerRows { sent, written })
                 }
                 Some(_) => Ok(()),
