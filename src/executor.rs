@@ -96,7 +96,7 @@ impl<S: Sink> State<S> {
             }
             DeliveryCommand::Abort(batch) => {
                 if let Some(attempt) =
-                    self.batches.get(&batch).and_then(|batch_state| batch_state.attempt.as_ref())
+                    self.batches.get(&batch).and_then(|encoded| encoded.attempt.as_ref())
                 {
                     attempt.abort();
                 }
@@ -170,8 +170,8 @@ impl<S: Sink> State<S> {
                 Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
             }
         });
-        if let Some(batch_state) = self.batches.get_mut(&batch) {
-            batch_state.attempt = Some(running.abort_handle());
+        if let Some(encoded) = self.batches.get_mut(&batch) {
+            encoded.attempt = Some(running.abort_handle());
         }
         // The attempt is a task of its own, so that `Abort` can cancel the attempt while this
         // future still reports the outcome.
@@ -187,11 +187,11 @@ impl<S: Sink> State<S> {
 
     /// Writes a batch to a spool file.
     fn store(&mut self, batch: BatchId) {
-        let (spool, batch_state) = (
+        let (spool, encoded) = (
             self.spool(),
             self.batches.get(&batch).expect("a batch is encoded before it is stored"),
         );
-        let (inserts, positions) = (Arc::clone(&batch_state.inserts), batch_state.positions);
+        let (inserts, positions) = (Arc::clone(&encoded.inserts), encoded.positions);
         self.on_disk(batch, move || match spool.store(&inserts, positions) {
             Ok(file) => Outcome::Stored(file),
             Err(error) => Outcome::Refused(error_chain(&error)),
@@ -241,6 +241,8 @@ impl<S: Sink> State<S> {
             Done::Loaded(batch, loaded) => {
                 let (inserts, loaded) = split_loaded(loaded);
                 let erased = Arc::clone(self.executor.erased.borrow().erased());
+                // A loaded batch is in a file already and is not stored again, so its number of
+                // positions is not needed.
                 self.add_batch(batch, inserts, 0, erased);
                 self.report_when_done(batch, async { Outcome::Loaded(loaded) });
             }

@@ -99,7 +99,7 @@ pub(crate) fn spawn(
 struct EventLoop {
     wiring: Wiring,
     state: State,
-    delay: ReadDelay,
+    read_delay: ReadDelay,
     nodes: watch::Receiver<Vec<Address>>,
     /// The task that resolves the nodes' names.
     resolver: Option<JoinHandle<()>>,
@@ -120,14 +120,14 @@ impl EventLoop {
     fn new(wiring: Wiring, mut consumer: Consumer) -> Self {
         consumer.set_erased(Arc::clone(wiring.erased.borrow().erased()));
         let shared = Shared::new(wiring.mqtt.clone());
-        let delay = ReadDelay::new(wiring.mqtt.qos);
+        let read_delay = ReadDelay::new(wiring.mqtt.qos);
         let (_, nodes) = watch::channel(Vec::new()); // until `prepare` resolves the names
         Self {
             nodes,
             resolver: None,
             wiring,
             state: State { consumer, transports: Vec::new(), shared },
-            delay,
+            read_delay,
             next_health_update: Instant::now(),
             health_update_pending: false,
             ended_at: None,
@@ -258,7 +258,7 @@ impl EventLoop {
             return;
         }
         let consumer = &self.state.consumer;
-        let delay = self.delay.next(
+        let delay = self.read_delay.next(
             bytes,
             connections,
             consumer.smallest_window(),

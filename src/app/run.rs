@@ -199,7 +199,7 @@ pub(super) fn start(
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
-    let event_loop = event_loop::spawn(wiring, consumer(config, inventory))
+    let event_loop = event_loop::spawn(wiring, new_consumer(config, inventory))
         .context("cannot start the event loop's thread")?;
     let mut watcher_task = JoinSet::new();
     let watcher = Watcher {
@@ -246,7 +246,7 @@ fn rows_in_full_batches(config: &Config) -> usize {
 }
 
 /// Builds the consumer from the configuration.
-fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
+fn new_consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
     let seed = fastrand::u64(..);
     let intake_config = intake::IntakeConfig {
         batch: config.batch.clone(),
@@ -268,11 +268,11 @@ fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
         members_age_max: config.members_age_max,
         clock_jump_max: clock_tolerance(config),
     };
-    let delivery = Delivery::new(delivery(config), inventory);
+    let delivery = Delivery::new(delivery_config(config), inventory);
     Consumer::new(consumer_config, Intake::new(intake_config, decoder), delivery)
 }
 
-pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
+pub(super) fn delivery_config(config: &Config) -> policy::DeliveryConfig {
     policy::DeliveryConfig {
         inserts_in_flight: config.clickhouse.inserts_in_flight,
         has_spool: config.spool.is_some(),

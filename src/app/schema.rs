@@ -138,7 +138,7 @@ impl Watcher {
             {
                 (server.schema, server.refusals) = (schema, request.refusals);
             }
-            log.status(&server, Instant::now());
+            log.report(&server, Instant::now());
             // Sent even if it is unchanged: the event loop may be waiting for an answer to its last
             // request.
             self.server.send_replace(server);
@@ -302,7 +302,7 @@ impl Log {
         }
     }
 
-    fn status(&mut self, server: &ServerStatus, now: Instant) {
+    fn report(&mut self, server: &ServerStatus, now: Instant) {
         match &server.schema {
             Schema::Ready => {
                 self.waiting.reset();
@@ -337,7 +337,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::run::delivery;
+    use crate::app::run::delivery_config;
     use milepost_config::Config;
     use milepost_core::batch::Batch;
     use milepost_core::delivery::SpoolInventory;
@@ -353,7 +353,7 @@ mod tests {
         let mut decoded = Decoded::default();
         let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
         Decoder::new(&config.sources, config.decode.clone()).decode(message, now(), &mut decoded);
-        let mut policy = Delivery::new(delivery(&config), SpoolInventory::default());
+        let mut policy = Delivery::new(delivery_config(&config), SpoolInventory::default());
         policy.handle_server_status(ServerStatus::ready(), Instant::now().into_std());
         for id in 0..600 {
             let batch = Batch { id, positions: decoded.positions.clone(), ..Batch::default() };

@@ -168,14 +168,14 @@ impl ExistingColumns {
     fn table_changes(&self, layout: &Layout) -> Vec<(String, String)> {
         let fields = &layout.config.fields;
         let mut changes = Vec::new();
-        for table in tables(layout).filter(|table| self.has_table(table)) {
+        for table in tables_of_fixes(layout).filter(|table| self.has_table(table)) {
             let mut clauses = Vec::new();
             let mut names: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
                 // The columns of fields are in alphabetical order, so that a host that joins later
                 // creates the same table.
                 let previous = names.iter().filter(|name| ***name < *field.name).max();
-                let previous = previous.copied().unwrap_or(layout.last_stored());
+                let previous = previous.copied().unwrap_or(layout.last_fixed_column());
                 match self.column(&table, &field.name) {
                     Some(column) if self.is_on_all_hosts(column) => {
                         if !column.has_comment(&comment(field)) {
@@ -236,7 +236,7 @@ fn reserved_name_violation(name: &str, exists: bool) -> String {
 }
 
 /// Returns the tables of fixes. Distributed tables, which span all shards, come last.
-fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
+fn tables_of_fixes(layout: &Layout) -> impl Iterator<Item = String> + use<> {
     let is_sharded = layout.shards().is_some();
     let distributed = TABLES.into_iter().filter(move |_| is_sharded).map(shards::distributed_name);
     TABLES.into_iter().map(str::to_owned).chain(distributed)
@@ -258,7 +258,7 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
         comments: Vec::new(),
         hosts: 1,
     };
-    let existing = ExistingColumns { columns: tables(layout).map(column).collect() };
+    let existing = ExistingColumns { columns: tables_of_fixes(layout).map(column).collect() };
     let alters = existing.table_changes(layout).into_iter();
     let alters = alters.map(|(step, sql)| (format!("missing {step}"), sql));
     let views = existing.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
@@ -350,7 +350,7 @@ impl ClickHouse {
         let mut layout = Layout::new(&self.layout.config);
         layout.config.fields.retain(|field| field.name != name && fields.contains(&&*field.name));
         self.recreate_stale_views(&layout, &existing).await?;
-        for table in tables(&layout).collect::<Vec<_>>().iter().rev() {
+        for table in tables_of_fixes(&layout).collect::<Vec<_>>().iter().rev() {
             if existing.has_table(table) {
                 let sql = alter(&layout, table, &[format!("DROP COLUMN IF EXISTS `{name}`")]);
                 self.statement(&format!("field {name} of {table}"), &sql).await?;
@@ -374,7 +374,7 @@ impl ClickHouse {
                 Some(column) => !existing.is_on_all_hosts(column),
                 None => existing.has_table(&table),
             };
-            tables(&self.layout).any(lacks)
+            tables_of_fixes(&self.layout).any(lacks)
         };
         let violations = existing.violations(fields);
         let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
@@ -394,7 +394,8 @@ impl ClickHouse {
             None => "system.columns".to_owned(),
             Some(cluster) => format!("clusterAllReplicas('{cluster}', system.columns)"),
         };
-        let names = tables(&self.layout).chain(VIEWS.iter().map(|(_, view)| (*view).to_owned()));
+        let names =
+            tables_of_fixes(&self.layout).chain(VIEWS.iter().map(|(_, view)| (*view).to_owned()));
         let names = list(names.map(|name| quoted(&name)));
         let sql = format!(
             "SELECT table, name, arrayStringConcat(arraySort(groupUniqArray(type)), ' and '), \
@@ -406,12 +407,12 @@ impl ClickHouse {
         );
         let rows: Vec<[String; 5]> =
             self.query_rows("asking for the columns of fields", &sql).await?;
-        Ok(ExistingColumns { columns: rows.into_iter().map(column).collect() })
+        Ok(ExistingColumns { columns: rows.into_iter().map(parse_column).collect() })
     }
 }
 
 /// Parses a row of the answer.
-fn column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
+fn parse_column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
     let comments = comments.split(COMMENT_SEPARATOR).map(str::to_owned).collect();
     Column { table, name, kind, comments, hosts: hosts.parse().unwrap_or(1) }
 }
@@ -447,7 +448,7 @@ mod tests {
     }
 
     fn column(table: &str, name: &str, kind: &str, comment: &str) -> Column {
-        super::column([table, name, kind, comment, "1"].map(str::to_owned))
+        super::parse_column([table, name, kind, comment, "1"].map(str::to_owned))
     }
 
     /// Returns existing tables of fixes with these columns of fields.

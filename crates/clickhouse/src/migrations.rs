@@ -130,7 +130,7 @@ impl ClickHouse {
             }
             // The migration's statements and this record are idempotent. After a crash between
             // them, the next run completes the migration. Several pods may do so at the same time.
-            self.statement(&step, &record(&self.database, migration)).await?;
+            self.statement(&step, &record_statement(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
@@ -156,14 +156,14 @@ impl ClickHouse {
         if let Some(policy) = self.layout.policy() {
             let table = TABLES[0].name;
             if lacks(table, &format!("storage_policy = '{policy}'")) {
-                let sql = self.layout.render(&modify_policy(table, policy));
+                let sql = self.layout.render(&modify_policy_template(table, policy));
                 self.statement(&format!("setting the storage policy of {table}"), &sql).await?;
                 info!(table, policy, place = self.layout.place(), "storage policy set");
             }
         }
         for (table, ttl) in self.layout.ttls() {
             if lacks(table, &format!("TTL {ttl} ")) {
-                let sql = self.layout.render(&modify_ttl(table, &ttl));
+                let sql = self.layout.render(&modify_ttl_template(table, &ttl));
                 self.statement(&format!("setting the time-to-live of {table}"), &sql).await?;
                 info!(table, ttl, place = self.layout.place(), "retention (TTL) updated");
             }
@@ -240,7 +240,7 @@ impl ClickHouse {
 
     /// Returns the migrations of this binary that are not recorded in the database, in order.
     pub async fn pending(&self) -> Result<Vec<Migration>, Error> {
-        let recorded = self.recorded().await?;
+        let recorded = self.recorded_migrations().await?;
         let mut pending = Vec::new();
         for migration in MIGRATIONS {
             match recorded.iter().find(|(version, _)| *version == migration.version) {
@@ -321,7 +321,7 @@ impl ClickHouse {
             ),
         };
         if self.value(&step, &is_everywhere).await?.is_none_or(|flag| flag != "1") {
-            let sql = self.layout.render(&create_database(name));
+            let sql = self.layout.render(&create_database_template(name));
             self.statement(&step, &sql).await?;
         }
         if self.layout.config.replication == Replication::Managed {
@@ -335,7 +335,7 @@ impl ClickHouse {
     }
 
     /// Returns version and checksum of each recorded migration.
-    async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
+    async fn recorded_migrations(&self) -> Result<Vec<(u32, String)>, Error> {
         // ClickHouse always returns the row with version 0, so an answer without that row comes
         // from a proxy.
         let sql = format!(
@@ -409,12 +409,12 @@ impl ClickHouse {
 }
 
 /// Returns the template of the statement that creates a database.
-fn create_database(name: &str) -> String {
+fn create_database_template(name: &str) -> String {
     format!("CREATE DATABASE IF NOT EXISTS {name}{{on_cluster}}")
 }
 
 /// Returns the template of the statement that sets a table's storage policy.
-fn modify_policy(table: &str, policy: &str) -> String {
+fn modify_policy_template(table: &str, policy: &str) -> String {
     format!(
         "ALTER TABLE {{database}}.{table}{{on_cluster}}\n    \
          MODIFY SETTING storage_policy = '{policy}'"
@@ -422,12 +422,12 @@ fn modify_policy(table: &str, policy: &str) -> String {
 }
 
 /// Returns the template of the statement that sets a table's time-to-live.
-fn modify_ttl(table: &str, ttl: &str) -> String {
+fn modify_ttl_template(table: &str, ttl: &str) -> String {
     format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY TTL {ttl}")
 }
 
 /// Returns the statement that records a migration.
-fn record(database: &str, migration: &Migration) -> String {
+fn record_statement(database: &str, migration: &Migration) -> String {
     let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
     format!(
         "INSERT INTO {database}.{SCHEMA_MIGRATIONS} (version, name, checksum) \
@@ -450,7 +450,7 @@ pub fn plan(config: &config::ClickHouse) -> String {
     };
     let place = layout.place();
     for database in databases(&config.database) {
-        add("database", &place, &layout.render(&create_database(&database)));
+        add("database", &place, &layout.render(&create_database_template(&database)));
     }
     for migration in MIGRATIONS {
         for sql in layout.render_file(migration) {
@@ -460,7 +460,7 @@ pub fn plan(config: &config::ClickHouse) -> String {
             let sql = layout.render(fill.statement);
             add("rows stored before the view", "on the host to which milepost connects", &sql);
         }
-        let sql = record(&config.database, migration);
+        let sql = record_statement(&config.database, migration);
         add(
             "record the migration",
             "on the host to which milepost connects, after the statement before",
@@ -473,11 +473,11 @@ pub fn plan(config: &config::ClickHouse) -> String {
     if let Some(policy) = layout.policy() {
         let table = TABLES[0].name;
         let step = format!("storage policy of {table}, if it differs");
-        add(&step, &place, &layout.render(&modify_policy(table, policy)));
+        add(&step, &place, &layout.render(&modify_policy_template(table, policy)));
     }
     for (table, ttl) in layout.ttls() {
         let step = format!("time-to-live of {table}, if it differs");
-        add(&step, &place, &layout.render(&modify_ttl(table, &ttl)));
+        add(&step, &place, &layout.render(&modify_ttl_template(table, &ttl)));
     }
     plan
 }

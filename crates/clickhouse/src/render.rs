@@ -125,9 +125,9 @@ impl Layout {
     }
 
     /// Returns the last fixed column in a table of fixes. The columns of `[fields.NAME]` follow it.
-    pub(super) fn last_stored(&self) -> &'static str {
+    pub(super) fn last_fixed_column(&self) -> &'static str {
         let [stored, _] = sections();
-        columns(stored).last().and_then(column_name).expect("a column")
+        column_lines(stored).last().and_then(column_name).expect("a column")
     }
 
     /// Returns every table whose rows expire, with its time-to-live.
@@ -175,12 +175,14 @@ impl Layout {
                 .policy()
                 .map_or(String::new(), |policy| format!("storage_policy = '{policy}', ")),
             "stored" => self.with_fields(stored, column::stored_definition),
-            "stored_plain" => self.with_fields(&plain(stored), column::stored_definition),
+            "stored_plain" => {
+                self.with_fields(&with_default_codec(stored), column::stored_definition)
+            }
             "add_stored" => add_columns(stored),
-            "add_stored_plain" => add_columns(&plain(stored)),
+            "add_stored_plain" => add_columns(&with_default_codec(stored)),
             "shown" => self.with_fields(shown, column::shown_definition),
             "shown_names" => {
-                let fixed = columns(shown).filter_map(column_name).map(str::to_owned);
+                let fixed = column_lines(shown).filter_map(column_name).map(str::to_owned);
                 let fields = self.config.fields.iter().map(|field| format!("`{}`", field.name));
                 fixed.chain(fields).collect::<Vec<_>>().join(", ")
             }
@@ -258,7 +260,7 @@ fn sections() -> [&'static str; 2] {
 }
 
 /// Returns the section with the server's default compression for every column.
-fn plain(section: &str) -> String {
+fn with_default_codec(section: &str) -> String {
     let with_default = |line: &str| match line.split_once("CODEC(") {
         Some((column, rest)) => {
             let (_, comment) = rest.split_once("COMMENT").expect("a comment after the codec");
@@ -274,7 +276,7 @@ fn plain(section: &str) -> String {
 fn add_columns(section: &str) -> String {
     let mut added = String::new();
     let mut previous = None;
-    for line in columns(section) {
+    for line in column_lines(section) {
         let (column, comma) = line.strip_suffix(',').map_or((line, ""), |column| (column, ","));
         let after = previous.map_or(String::new(), |previous| format!(" AFTER {previous}"));
         added += &format!("\n    ADD COLUMN IF NOT EXISTS {column}{after}{comma}");
@@ -289,7 +291,7 @@ fn column_name(line: &str) -> Option<&str> {
 }
 
 /// Returns the lines of a section, each with its comma.
-fn columns(section: &str) -> impl Iterator<Item = &str> {
+fn column_lines(section: &str) -> impl Iterator<Item = &str> {
     section.lines().map(str::trim).filter(|line| !line.starts_with("--"))
 }
 
