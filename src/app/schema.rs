@@ -58,8 +58,8 @@ struct LastRead {
 }
 
 impl Watcher {
-    /// Queries ClickHouse repeatedly. Returns only if a migration was edited after it was applied,
-    /// because the tables can then never match.
+    /// Queries ClickHouse repeatedly. Returns only with the error that a migration was edited after
+    /// it was applied: then the tables can never match this version.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
@@ -75,9 +75,9 @@ impl Watcher {
             let request = *self.request.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let previous_schema = server.schema.clone();
-            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin such a
-            // round if the next full round would then be late, because the list must not become too
-            // old.
+            // A full round reads the list of erased drivers, which must not become too old. A round
+            // that queries only the clock may take `ANSWER_TIMEOUT`. So query only the clock if the
+            // next full round will still be in time.
             let next_round_by = asked_at + CHECK_INTERVAL_UNREADY.max(ANSWER_TIMEOUT);
             let full_round_can_wait = last_full_round.is_some_and(|(at, queried)| {
                 queried == endpoint && next_round_by < at + CHECK_INTERVAL_READY

@@ -274,8 +274,8 @@ impl ClickHouse {
         Ok(answer.lines().map(row).collect())
     }
 
-    /// Like [`query_rows`](Self::query_rows), but returns `None` if the server rejects the query,
-    /// for example because the login lacks a grant or the server is too old.
+    /// Like [`query_rows`](Self::query_rows), but returns `None` if the server answers with an
+    /// error code. The login may lack a grant, for example, or the server may be too old.
     pub async fn query_rows_if_allowed<const CELLS: usize>(
         &self,
         step: &str,

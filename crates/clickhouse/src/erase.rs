@@ -96,8 +96,9 @@ impl Hosts {
 }
 
 impl ClickHouse {
-    /// Reads the list of erased drivers. Never returns an older list than one that was read before,
-    /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
+    /// Reads the list of erased drivers. If the replica that answers lags and returns an older list
+    /// than an earlier query did, returns the newer list. Fails if the list is longer than
+    /// [`ERASED_MAX`].
     pub async fn erased(&self) -> Result<ErasedSnapshot, Error> {
         let step = "reading the list of erased drivers";
         // One query returns the list, its version and its length. The first row has no id, and
@@ -182,8 +183,8 @@ impl ClickHouse {
     }
 
     /// Returns every table with rows of drivers. `positions` is first, because other tables are
-    /// filled from it. Fails if the login cannot see one of milepost's tables, because the rows of
-    /// that table would be missed.
+    /// filled from `positions`. Fails if the login cannot see one of milepost's tables: the erasure
+    /// would miss the rows of that table.
     pub async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
             "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table \

@@ -319,8 +319,8 @@ impl ClickHouse {
     }
 
     /// Checks that each of these fields has a column in some table, and that no other configured
-    /// field conflicts with the tables. Call this before `drop_field`, because no column may be
-    /// dropped if the migration will then be refused.
+    /// field conflicts with the tables. Call this before `drop_field`: with a conflict, `migrate`
+    /// would fail after the columns were already dropped.
     ///
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.

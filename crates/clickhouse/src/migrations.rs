@@ -88,8 +88,9 @@ impl Migration {
 
 impl ClickHouse {
     /// Applies the migrations that are not recorded, in order. If a table or view of a recorded
-    /// migration is missing on some host, applies all migrations. Returns the names of the applied
-    /// migrations. After an error, the changes made so far stay, and the next call continues.
+    /// migration is missing on some host, applies all migrations, because later ones may change
+    /// that object. Returns the names of the applied migrations. After an error, the changes made
+    /// so far stay, and the next call continues.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;

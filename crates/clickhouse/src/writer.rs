@@ -103,7 +103,8 @@ pub struct Writer {
     retry: Retry,
     /// The list of erased drivers that was last read.
     list: ErasedSnapshot,
-    /// Size in bytes of the smallest piece that a proxy refused as too large; `None` if none was.
+    /// Size in bytes of the smallest piece that a proxy refused as too large; `None` if no piece
+    /// was refused.
     refused_bytes: Option<usize>,
     retries: Retries,
 }

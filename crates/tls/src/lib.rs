@@ -136,8 +136,9 @@ impl Files {
         path.as_deref().map(read).transpose()
     }
 
-    /// Builds the TLS configuration. Fails if a file does not hold what its setting requires, or if
-    /// `ca_file` is not set and the system has no list of CAs.
+    /// Builds the TLS configuration. Fails if a file does not contain the certificates or the key
+    /// that its setting requires. Also fails if `ca_file` is not set and the system has no list of
+    /// CAs.
     fn build(&self, contents: &Contents) -> Result<ClientConfig, Error> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()

@@ -105,8 +105,10 @@ impl fmt::Display for Drained {
 /// Empties the sessions of a client id, and ends them.
 ///
 /// # Errors
-/// The member is running; no other member is known to stay, and `leave` is false; the tables do not
-/// match this binary, or ClickHouse does not answer; or a task ended unexpectedly.
+/// - The member is running.
+/// - No other member is known to stay, and `leave` is false.
+/// - The tables do not match this binary, or ClickHouse does not answer.
+/// - A task ended unexpectedly.
 pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let DrainArgs { client_id, leave, within } = args;
     let remaining = remaining_member(&config, &client_id).await?;

@@ -195,8 +195,9 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// while the tables do not match this binary.
 ///
 /// # Errors
-/// There is no spool, or it is in use; a migration was edited after it was applied; or the list of
-/// erased drivers cannot be read.
+/// - There is no spool, or another process uses it.
+/// - A migration was edited after it was applied.
+/// - The list of erased drivers cannot be read.
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
