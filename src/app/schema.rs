@@ -118,9 +118,10 @@ impl Watcher {
                     refused
                 }
             };
-            // Do not report a refusal of one endpoint while another one can be used: nothing would
-            // be inserted until the next round. Switch only once before a report, because each
-            // endpoint may refuse for a different reason.
+            // If an endpoint refuses and another one can be used, switch instead of reporting the
+            // refusal: after a report, nothing would be inserted until the next round. Switch only
+            // once before a report: if each endpoint refuses for a different reason, this loop
+            // would otherwise never report.
             if let (Schema::Refused(why), Some(cause)) = (&schema, cause)
                 && !std::mem::replace(&mut has_switched_endpoint, true)
                 && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await

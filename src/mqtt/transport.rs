@@ -88,7 +88,7 @@ pub(crate) struct Transport {
     state: State,
     /// The node of the last connection.
     node: Option<Node>,
-    /// Whether `node` had accepted a CONNECT before that connection, which proves that its port and
+    /// Whether `node` had accepted a CONNECT before that connection. If so, the configured port and
     /// scheme are right.
     had_node_answered: bool,
 }

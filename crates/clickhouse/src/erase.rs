@@ -219,9 +219,9 @@ impl ClickHouse {
         Err(Error::unusable_answer(step, FailureKind::Permanent, why))
     }
 
-    /// Returns the tables with rows of the driver that `erase` cannot remove, each with its number
-    /// of rows. These are tables of the operator whose engine does not support DELETE, or whose
-    /// column with the driver's id has another name, such as `driverId`.
+    /// Returns the operator's tables with rows of the driver that `erase` cannot remove, each with
+    /// the number of rows. The table's engine does not support DELETE, or its column with the
+    /// driver's id has another name than `driver_id`, such as `driverId`.
     pub async fn rows_out_of_reach(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
         let sql = format!(
             "SELECT c.table, c.name, t.engine FROM system.columns AS c \

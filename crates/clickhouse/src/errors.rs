@@ -82,8 +82,8 @@ pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     })
 }
 
-/// Returns why the endpoint did not answer a query, so that another endpoint may be tried; `None`
-/// if the endpoint answered.
+/// Returns why the endpoint did not answer a query; another endpoint may then be tried. Returns
+/// `None` if the endpoint answered.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the crate's enum is non-exhaustive; its other errors are not about the endpoint"

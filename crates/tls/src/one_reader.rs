@@ -1,5 +1,5 @@
-//! Reads files on a blocking thread, one read at a time, so that a hung disk blocks only one thread
-//! even if many callers wait.
+//! Reads files on a thread for blocking work, one read at a time. So a hung disk blocks only one
+//! thread, even if many callers wait.
 
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
