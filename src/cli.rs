@@ -8,8 +8,8 @@ use clap::{ArgMatches, CommandFactory as _, Parser, Subcommand};
 use milepost_command::arguments::span;
 use milepost_command::{Companion, StartupTask};
 
-/// Commands that the consumer does not need. To build without a companion, remove its line here
-/// and in `Cargo.toml`.
+/// The companions: commands that the consumer does not need, each group in a crate of its own. To
+/// build without one of these crates, remove its line here and in `Cargo.toml`.
 const COMPANIONS: &[&[Companion]] = &[
     milepost_check::COMMANDS,
     milepost_erase::COMMANDS,

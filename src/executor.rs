@@ -39,11 +39,10 @@ pub struct Executor<S> {
 struct EncodedBatch {
     inserts: Arc<Vec<Insert>>,
     positions: u64,
-    /// The list of erased drivers that the rows were checked against. `Member::erased` counts the
-    /// holders of each list by the strong count of its `Arc`, and reports a new list only when no
-    /// batch holds an older list. Until then, rows of a newly erased driver may still be written to
-    /// a file. The count stays correct even if a task panics, because dropping the batch drops the
-    /// `Arc`.
+    /// The list of erased drivers that the rows were checked against. While the batch holds an
+    /// older list, it may still write rows of a newly erased driver to a file. So `Member::erased`
+    /// reports the newest list only when no `Arc` of an older list is left. Dropping the batch
+    /// drops its `Arc`, even if a task panics.
     _erased: Arc<Erased>,
     attempt: Option<AbortHandle>,
 }
@@ -97,7 +96,7 @@ impl<S: Sink> State<S> {
             }
             DeliveryCommand::Abort(batch) => {
                 if let Some(attempt) =
-                    self.batches.get(&batch).and_then(|batch_state| batch_state.attempt.as_ref())
+                    self.batches.get(&batch).and_then(|encoded| encoded.attempt.as_ref())
                 {
                     attempt.abort();
                 }
@@ -171,8 +170,8 @@ impl<S: Sink> State<S> {
                 Err(error) => Outcome::Failed { kind: error.kind, why: error_chain(&error) },
             }
         });
-        if let Some(batch_state) = self.batches.get_mut(&batch) {
-            batch_state.attempt = Some(running.abort_handle());
+        if let Some(encoded) = self.batches.get_mut(&batch) {
+            encoded.attempt = Some(running.abort_handle());
         }
         // The attempt is a task of its own, so that `Abort` can cancel the attempt while this
         // future still reports the outcome.
@@ -188,11 +187,11 @@ impl<S: Sink> State<S> {
 
     /// Writes a batch to a spool file.
     fn store(&mut self, batch: BatchId) {
-        let (spool, batch_state) = (
+        let (spool, encoded) = (
             self.spool(),
             self.batches.get(&batch).expect("a batch is encoded before it is stored"),
         );
-        let (inserts, positions) = (Arc::clone(&batch_state.inserts), batch_state.positions);
+        let (inserts, positions) = (Arc::clone(&encoded.inserts), encoded.positions);
         self.on_disk(batch, move || match spool.store(&inserts, positions) {
             Ok(file) => Outcome::Stored(file),
             Err(error) => Outcome::Refused(error_chain(&error)),
@@ -234,13 +233,16 @@ impl<S: Sink> State<S> {
         });
     }
 
-    /// Adds the inserts of a file that a task has read. Panics if the task panicked.
+    /// Handles the end of a task. If the task has read a file, keeps the file's inserts and reports
+    /// the result. Panics if the task panicked.
     fn task_ended(&mut self, ended: Result<Done, tokio::task::JoinError>) {
         match ended.expect("tasks here neither panic nor are cancelled") {
             Done::Reported => {}
             Done::Loaded(batch, loaded) => {
                 let (inserts, loaded) = split_loaded(loaded);
                 let erased = Arc::clone(self.executor.erased.borrow().erased());
+                // A loaded batch is in a file already and is not stored again, so its number of
+                // positions is not needed.
                 self.add_batch(batch, inserts, 0, erased);
                 self.report_when_done(batch, async { Outcome::Loaded(loaded) });
             }

@@ -10,8 +10,8 @@
 //! This crate is the consumer: [`app`] wires the crates of `crates/` together, [`mqtt`] drives the
 //! connections, [`executor`] executes the core's commands.
 //!
-//! Guarantee: if any task ends outside a shutdown, the process ends. This crate does not decide
-//! what happens to a batch or a session: `milepost_core` does.
+//! Guarantee: if a task other than a startup task ends outside a shutdown, the process ends. This
+//! crate does not decide what happens to a batch or a session: `milepost_core` does.
 
 pub mod app;
 pub mod cli;

@@ -21,7 +21,8 @@ fn main() -> ExitCode {
     let matches = match cli::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => {
-            // The texts of --help and --version are errors, too: clap prints them to stdout.
+            // clap returns the texts of --help and --version as errors too, and prints them to
+            // stdout.
             let _ = error.print();
             return if error.use_stderr() { BAD_USAGE.into() } else { ExitCode::SUCCESS };
         }

@@ -33,10 +33,10 @@ use milepost_observe::metrics::Metrics;
 use milepost_tls::Address;
 use milepost_tls::nodes;
 
-/// Longest wait between two rounds. Each round sends a heartbeat to `/livez`.
+/// Longest wait between two rounds. Each round records a heartbeat for `/livez`.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Maximum number of consecutive polls with progress before reports and channels are processed, in
-/// case the connections always have data.
+/// After this many consecutive polls with progress, the loop processes reports and channels, even
+/// if the connections still have data.
 const CONSECUTIVE_POLLS_MAX: u32 = 16;
 /// Shortest interval between updates of `/readyz` while the consumer is ready.
 const HEALTH_INTERVAL_READY: Duration = Duration::from_millis(100);
@@ -46,8 +46,8 @@ const HEALTH_INTERVAL_UNREADY: Duration = Duration::from_millis(2);
 /// How long the shutdown waits for a running replay.
 const REPLAY_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first connection waits for ClickHouse's first answers. After that, the consumer
-/// connects anyway. Until the clocks have been compared, the consumer defers each message that it
-/// would reject if its own clock were wrong.
+/// connects anyway. Until the clocks have been compared, the consumer may defer messages whose
+/// fixes it would reject as too old or too new, because its own clock may be wrong.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Key of the consumer's reasons and heartbeats in [`Health`].
 pub(crate) const HEALTH_KEY: &str = "consumer";
@@ -99,7 +99,7 @@ pub(crate) fn spawn(
 struct EventLoop {
     wiring: Wiring,
     state: State,
-    delay: ReadDelay,
+    read_delay: ReadDelay,
     nodes: watch::Receiver<Vec<Address>>,
     /// The task that resolves the nodes' names.
     resolver: Option<JoinHandle<()>>,
@@ -120,14 +120,14 @@ impl EventLoop {
     fn new(wiring: Wiring, mut consumer: Consumer) -> Self {
         consumer.set_erased(Arc::clone(wiring.erased.borrow().erased()));
         let shared = Shared::new(wiring.mqtt.clone());
-        let delay = ReadDelay::new(wiring.mqtt.qos);
+        let read_delay = ReadDelay::new(wiring.mqtt.qos);
         let (_, nodes) = watch::channel(Vec::new()); // until `prepare` resolves the names
         Self {
             nodes,
             resolver: None,
             wiring,
             state: State { consumer, transports: Vec::new(), shared },
-            delay,
+            read_delay,
             next_health_update: Instant::now(),
             health_update_pending: false,
             ended_at: None,
@@ -258,7 +258,7 @@ impl EventLoop {
             return;
         }
         let consumer = &self.state.consumer;
-        let delay = self.delay.next(
+        let delay = self.read_delay.next(
             bytes,
             connections,
             consumer.smallest_window(),

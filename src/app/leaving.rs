@@ -50,10 +50,12 @@ fn is_on_another_machine(peer: &Peer) -> bool {
 /// this member.
 ///
 /// The second value is true if the decision to keep the sessions is uncertain: no peer is known to
-/// stay, but a peer did not answer or is not subscribed yet. If no process resumes the sessions,
-/// the messages that they queue are lost. Unsubscribing could lose more: if all members
+/// stay, but a peer did not answer or is not subscribed yet.
+///
+/// Such a decision keeps the sessions, because unsubscribing could lose more. If all members
 /// unsubscribed, the broker would drop every message. A kept session queues its share of the
-/// messages, and a process or `milepost drain` can still consume them.
+/// messages until `mqtt.session_expiry`; until then, a process or `milepost drain` can consume
+/// them.
 pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {

@@ -1,8 +1,8 @@
 //! Wiring and supervision: the only module that uses all other modules.
 //!
-//! Guarantee: this module owns every task and thread. If any of them ends outside a shutdown, the
-//! process ends with an error. A shutdown flushes within `shutdown.grace`, or logs what it could
-//! not flush.
+//! Guarantee: this module owns the consumer's tasks and the event loop's thread. If one of them
+//! ends outside a shutdown, the process ends with an error. Only startup tasks may end earlier. A
+//! shutdown flushes within `shutdown.grace`, or logs what it could not flush.
 
 pub mod commands;
 mod event_loop;

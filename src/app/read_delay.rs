@@ -19,11 +19,11 @@ const TARGET_BYTES_PER_EXTRA_CONNECTION: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 /// Longest delay after a round that received data.
 const DELAY_MAX: Duration = Duration::from_millis(50);
-// The delay must be too short to be mistaken for a silence of the broker.
+// A silence of the broker lasts at least `SILENCE_MIN`. No delay may look like one.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
 /// Longest delay of one connection at QoS 0. Only the socket's buffer and the broker's queue hold a
-/// burst at QoS 0; messages that overflow them are lost. Each further connection adds as much to
-/// the longest delay, up to [`DELAY_MAX`].
+/// burst at QoS 0; messages that overflow them are lost. Each further connection adds the same time
+/// to the longest delay, up to [`DELAY_MAX`].
 const DELAY_MAX_QOS_0: Duration = Duration::from_millis(5);
 /// Longest delay during a replay, which advances by one step per round.
 const DELAY_MAX_REPLAYING: Duration = Duration::from_millis(5);
@@ -81,8 +81,8 @@ mod tests {
 
     const LARGE_WINDOW: usize = 32_000;
 
-    /// Receives at this rate for 1,000 rounds. Returns the average bytes of a round, and the last
-    /// delay.
+    /// Simulates 1,000 rounds at this rate. Returns the average number of bytes per round, and the
+    /// last delay.
     fn receive_at(bytes_per_second: f64, window: usize) -> (f64, Duration) {
         let (mut read_delay, mut delay) = (ReadDelay::new(Qos::AtLeastOnce), DELAY_MIN);
         let (mut bytes, rounds) = (0.0, 1_000);

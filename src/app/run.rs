@@ -34,7 +34,7 @@ use milepost_observe::http;
 use milepost_observe::metrics::Metrics;
 use milepost_spool::Spool;
 
-/// The process's own name in `/readyz`.
+/// Key of the process's own reasons in [`Health`].
 const HEALTH_KEY: &str = "process";
 
 /// Runs the consumer. `startup_tasks`: tasks that the companions run while the consumer starts.
@@ -97,7 +97,7 @@ pub async fn run(
     health.set(HEALTH_KEY, vec!["leaving".to_owned()]);
     info!(grace = ?config.shutdown.grace, "leaving: flushing the messages received");
     let totals = tokio::select! {
-        ended = leave_group(&config, &shared, &leave, &mut event_loop) => Ok(ended?),
+        ended = decide_and_stop(&config, &shared, &leave, &mut event_loop) => Ok(ended?),
         () = sleep_until(grace_ends) => Err("shutdown.grace has passed"),
         () = signals.next() => Err("a second signal"),
     };
@@ -113,9 +113,10 @@ pub async fn run(
     })
 }
 
-/// Decides whether the sessions are kept, while the event loop still runs. Then stops the event
-/// loop. Returns its last totals, and whether the decision is uncertain (see [`leaving::decide`]).
-async fn leave_group(
+/// Decides, while the event loop still runs, whether this process keeps its sessions. Then stops
+/// the event loop. Returns the event loop's last totals, and whether the decision is uncertain (see
+/// [`leaving::decide`]).
+async fn decide_and_stop(
     config: &Config,
     shared: &SharedState,
     leave: &watch::Sender<Option<Leave>>,
@@ -198,7 +199,7 @@ pub(super) fn start(
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
-    let event_loop = event_loop::spawn(wiring, consumer(config, inventory))
+    let event_loop = event_loop::spawn(wiring, new_consumer(config, inventory))
         .context("cannot start the event loop's thread")?;
     let mut watcher_task = JoinSet::new();
     let watcher = Watcher {
@@ -232,9 +233,9 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     Ok((Some(Arc::new(spool)), inventory))
 }
 
-/// Returns the tolerated difference between the clocks: `decode.fix_future_max`, and at least two
-/// seconds. A host whose clock is behind by less than `decode.fix_future_max` does not reject a fix
-/// with the right time as too new.
+/// Returns the largest difference between this host's clock and ClickHouse's clock that is not a
+/// fault: `decode.fix_future_max`, but at least two seconds. Even if this host's clock is behind by
+/// `decode.fix_future_max`, it accepts a new fix whose time is right.
 fn clock_tolerance(config: &Config) -> Duration {
     config.decode.fix_future_max.max(Duration::from_secs(2))
 }
@@ -245,7 +246,7 @@ fn rows_in_full_batches(config: &Config) -> usize {
 }
 
 /// Builds the consumer from the configuration.
-fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
+fn new_consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
     let seed = fastrand::u64(..);
     let intake_config = intake::IntakeConfig {
         batch: config.batch.clone(),
@@ -267,11 +268,11 @@ fn consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
         members_age_max: config.members_age_max,
         clock_jump_max: clock_tolerance(config),
     };
-    let delivery = Delivery::new(delivery(config), inventory);
+    let delivery = Delivery::new(delivery_config(config), inventory);
     Consumer::new(consumer_config, Intake::new(intake_config, decoder), delivery)
 }
 
-pub(super) fn delivery(config: &Config) -> policy::DeliveryConfig {
+pub(super) fn delivery_config(config: &Config) -> policy::DeliveryConfig {
     policy::DeliveryConfig {
         inserts_in_flight: config.clickhouse.inserts_in_flight,
         has_spool: config.spool.is_some(),

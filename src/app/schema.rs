@@ -58,8 +58,8 @@ struct LastRead {
 }
 
 impl Watcher {
-    /// Queries ClickHouse repeatedly. Returns only if a migration was edited after it was applied,
-    /// because the tables can then never match.
+    /// Queries ClickHouse repeatedly. Returns only with the error that a migration was edited after
+    /// it was applied: then the tables can never match this version.
     pub(super) async fn run(mut self) -> Result<Infallible> {
         let mut log = Log::new();
         let mut list = LastRead { read_at: Instant::now(), has_failed: false };
@@ -75,9 +75,9 @@ impl Watcher {
             let request = *self.request.borrow_and_update();
             let mut server = self.server.borrow().clone();
             let previous_schema = server.schema.clone();
-            // A round that queries only the clock may take `ANSWER_TIMEOUT`. Do not begin such a
-            // round if the next full round would then be late, because the list must not become too
-            // old.
+            // A full round reads the list of erased drivers, which must not become too old. A round
+            // that queries only the clock may take `ANSWER_TIMEOUT`. So query only the clock if the
+            // next full round will still be in time.
             let next_round_by = asked_at + CHECK_INTERVAL_UNREADY.max(ANSWER_TIMEOUT);
             let full_round_can_wait = last_full_round.is_some_and(|(at, queried)| {
                 queried == endpoint && next_round_by < at + CHECK_INTERVAL_READY
@@ -100,7 +100,7 @@ impl Watcher {
                 if only_clock {
                     return Ok(Ok(Verdict::from(Schema::Ready)));
                 }
-                Ok(self.tables(&previous_schema, &mut list).await)
+                Ok(self.check_tables_and_list(&previous_schema, &mut list).await)
             };
             let Verdict { schema, cause } = match tokio::try_join!(clock, tables) {
                 Ok(((), verdict)) => verdict?,
@@ -118,9 +118,10 @@ impl Watcher {
                     refused
                 }
             };
-            // Do not report a refusal of one endpoint while another one can be used: nothing would
-            // be inserted until the next round. Switch only once before a report, because each
-            // endpoint may refuse for a different reason.
+            // If an endpoint refuses and another one can be used, switch instead of reporting the
+            // refusal: after a report, nothing would be inserted until the next round. Switch only
+            // once before a report: if each endpoint refuses for a different reason, this loop
+            // would otherwise never report.
             if let (Schema::Refused(why), Some(cause)) = (&schema, cause)
                 && !std::mem::replace(&mut has_switched_endpoint, true)
                 && tables::leave_for_usable_endpoint(&self.clickhouse, cause, why).await
@@ -129,16 +130,16 @@ impl Watcher {
                 continue;
             }
             has_switched_endpoint = false;
-            // Without an answer, tables that were ready count as ready: if the server is down, the
-            // inserts fail by themselves. But report a list that is too old, because every insert
-            // would be refused.
+            // If the tables were ready and the server does not answer, keep `Ready`: while the
+            // server is down, the inserts fail by themselves. But if the list is too old, report
+            // that, because every insert would then be refused.
             if previous_schema != Schema::Ready
                 || list.is_old()
                 || !matches!(schema, Schema::Unknown(_))
             {
                 (server.schema, server.refusals) = (schema, request.refusals);
             }
-            log.status(&server, Instant::now());
+            log.report(&server, Instant::now());
             // Sent even if it is unchanged: the event loop may be waiting for an answer to its last
             // request.
             self.server.send_replace(server);
@@ -148,7 +149,11 @@ impl Watcher {
 
     /// Checks the tables and reads the list of erased drivers. `previous_schema`: the tables'
     /// state after the previous round.
-    async fn tables(&self, previous_schema: &Schema, list: &mut LastRead) -> Result<Verdict> {
+    async fn check_tables_and_list(
+        &self,
+        previous_schema: &Schema,
+        list: &mut LastRead,
+    ) -> Result<Verdict> {
         let list_timeout =
             if *previous_schema == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
         let (verdict, erased) = tokio::join!(
@@ -194,15 +199,16 @@ impl Watcher {
         });
     }
 
-    /// Waits until the next query is due. `answered`: the request that the last round has answered.
-    /// A further refused insert or clock jump makes the query due at once.
-    async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, list_not_read: bool) {
+    /// Waits until the next round of queries is due. `answered`: the request that the last round
+    /// has answered. If an insert was refused or the clock jumped since then, the next round is due
+    /// at once.
+    async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, list_read_failed: bool) {
         loop {
             let WatcherRequest { in_doubt, insert_is_slow, refusals, clock_jumps } =
                 *self.request.borrow_and_update();
             let in_doubt = in_doubt
                 || insert_is_slow
-                || list_not_read
+                || list_read_failed
                 || self.server.borrow().answers.is_err()
                 || self.server.borrow().schema != Schema::Ready;
             if (refusals, clock_jumps) != (answered.refusals, answered.clock_jumps) {
@@ -249,8 +255,8 @@ impl Watcher {
     }
 }
 
-/// Returns whether only a slow insert casts doubt on the server's state. Then a query for its clock
-/// is enough.
+/// Returns whether a slow insert is the only possible reason to doubt the server's state. Then it
+/// is enough to query the server's clock.
 fn is_only_slow(server: &ServerStatus, request: WatcherRequest) -> bool {
     server.schema == Schema::Ready
         && server.answers.is_ok()
@@ -297,7 +303,7 @@ impl Log {
         }
     }
 
-    fn status(&mut self, server: &ServerStatus, now: Instant) {
+    fn report(&mut self, server: &ServerStatus, now: Instant) {
         match &server.schema {
             Schema::Ready => {
                 self.waiting.reset();
@@ -332,7 +338,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::run::delivery;
+    use crate::app::run::delivery_config;
     use milepost_config::Config;
     use milepost_core::batch::Batch;
     use milepost_core::delivery::SpoolInventory;
@@ -348,7 +354,7 @@ mod tests {
         let mut decoded = Decoded::default();
         let message = Message::new(b"drivers/d/gps", br#"{"lat":1,"lng":2}"#);
         Decoder::new(&config.sources, config.decode.clone()).decode(message, now(), &mut decoded);
-        let mut policy = Delivery::new(delivery(&config), SpoolInventory::default());
+        let mut policy = Delivery::new(delivery_config(&config), SpoolInventory::default());
         policy.handle_server_status(ServerStatus::ready(), Instant::now().into_std());
         for id in 0..600 {
             let batch = Batch { id, positions: decoded.positions.clone(), ..Batch::default() };

@@ -1,10 +1,10 @@
-//! Subscribes to the broker's own counters (`mqtt.broker_metrics`): a second SUBSCRIBE, on the
-//! first session only, after the first SUBSCRIBE was granted. `consumer/broker_drops.rs` counts
-//! the reports.
+//! Subscribes to the broker's own counters (`mqtt.broker_metrics`). Only session 0 does so, with a
+//! second SUBSCRIBE, after the broker has granted its subscription to the topics.
+//! `consumer/broker_drops.rs` counts the reports.
 //!
 //! Guarantee: the broker's answer does not affect the positions. milepost logs an answer that
-//! differs from the last one. After three connections that the broker closed instead of answering,
-//! milepost stops subscribing.
+//! differs from the last one. If the broker closes three connections in a row instead of answering,
+//! milepost stops subscribing to the counters.
 
 use tracing::{info, warn};
 

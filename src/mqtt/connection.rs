@@ -113,8 +113,9 @@ impl Connection {
         }
     }
 
-    /// Reads until the stream has no more data, or the buffer is full; ready when data has arrived,
-    /// or with the error that ended the stream. Call it only after all packets have been taken.
+    /// Reads until the stream has no more data, or the buffer is full. Ready when data has arrived;
+    /// ready with an error when the stream has ended. Call it only after all packets have been
+    /// taken.
     ///
     /// Several reads may be needed: TLS returns one record at a time, and brokers write a record
     /// for each message. The last read costs no system call if the read before it returned fewer
@@ -179,10 +180,10 @@ impl Connection {
         &mut self.unsent
     }
 
-    /// Queues `refusals`, the packets that refuse messages at QoS 2. A message that is not refused
-    /// takes up a place in the broker's window forever. So if the write buffer has no space for the
-    /// refusals, the connection ends, and the broker sends the messages again on the next
-    /// connection.
+    /// Queues `refusals`, the packets that refuse messages at QoS 2. Fails if the write buffer has
+    /// no space for them. The connection then ends, and the broker redelivers the messages on the
+    /// next connection. If a refusal were dropped instead, its message would occupy a place in the
+    /// broker's window forever.
     pub(super) fn refuse(&mut self, refusals: &[u8], now: Instant) -> Result<(), ConnectionError> {
         if !refusals.is_empty() {
             if !self.has_write_space() {

@@ -107,7 +107,7 @@ impl Dialer {
 
     /// Reads the login; `None` if `mqtt.username` is not set. While the password file cannot be
     /// read, the last password stays in force, because an operator may be replacing the file. Fails
-    /// if the file cannot be read, and has not been read before.
+    /// if the file could not be read even once.
     async fn login(&self) -> Result<Option<Login>, ConnectionError> {
         let Some(username) = self.mqtt.username.clone() else { return Ok(None) };
         let Some(secret) = self.mqtt.password.clone() else {

@@ -1,9 +1,9 @@
 //! Decides when to ping, and when to close a connection that hangs.
 //!
-//! Pings when either direction has been idle for three quarters of the keep-alive. Closes if no
-//! packet arrives within one and a quarter keep-alives after a ping, or if the broker reads no
-//! bytes for two keep-alives. A broker closes a connection on which it has received no packet for
-//! one and a half (MQTT-3.1.2-22).
+//! milepost sends a ping when either direction has been idle for three quarters of the keep-alive.
+//! It closes the connection if no packet arrives within one and a quarter keep-alives after a ping,
+//! or if the broker reads no bytes for two keep-alives. The broker closes a connection on which it
+//! has received no packet for one and a half keep-alives (MQTT-3.1.2-22).
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,8 @@ impl KeepAlive {
         let outbound = if has_unsent {
             (self.waiting_since + 2 * keep_alive, Due::Blocked)
         } else if self.pinged_at.is_some() {
-            // A ping is unanswered: send another only when nothing has been written for long.
+            // A ping is unanswered. Send another one only to keep the outbound direction from
+            // being idle.
             (self.written_at + 3 * quarter, Due::Ping)
         } else {
             (self.written_at.min(self.received_at) + 3 * quarter, Due::Ping)

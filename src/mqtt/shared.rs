@@ -63,7 +63,7 @@ impl Shared {
 
     /// Logs, once for all sessions, that the broker granted a shorter session expiry than
     /// requested.
-    pub(super) fn compare_expiry(&mut self, connack: ConnAck, now: Instant) {
+    pub(super) fn log_shorter_expiry(&mut self, connack: ConnAck, now: Instant) {
         let requested = self.mqtt.session_expiry.as_secs();
         if let Some(granted) =
             connack.session_expiry_seconds.map(u64::from).filter(|granted| *granted < requested)

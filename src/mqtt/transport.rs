@@ -42,16 +42,17 @@ enum State {
 /// The wait for a node's answer to CONNECT, TCP and TLS included.
 struct AnswerWait {
     /// Time at which the node is probed because it has not answered CONNECT. If CONNECT has not
-    /// been sent by then, the attempt fails instead. Equal to `latest` if there is no other node.
+    /// been sent by then, the attempt fails instead. Equal to `latest` if no probe is needed: there
+    /// is no other node to try, or a probe has succeeded.
     probe_at: Instant,
-    /// Time at which the wait ends in any case.
+    /// Time at which the wait ends, whatever the probe shows.
     latest: Instant,
     /// The probe: a second client that shows whether the node hangs.
     probing: Option<Probing>,
 }
 
 impl AnswerWait {
-    /// Polls the wait; ready with an error when it ends.
+    /// Polls the wait; ready with an error once the node counts as hung, or the time is over.
     fn poll(
         &mut self,
         probe: impl FnOnce() -> Probing,
@@ -87,7 +88,7 @@ pub(crate) struct Transport {
     state: State,
     /// The node of the last connection.
     node: Option<Node>,
-    /// Whether `node` had accepted a CONNECT before that connection, which proves that its port and
+    /// Whether `node` had accepted a CONNECT before that connection. If so, the configured port and
     /// scheme are right.
     had_node_answered: bool,
 }
@@ -216,7 +217,7 @@ impl Transport {
                 Packet::Connected(connack) => {
                     *waiting = None;
                     shared.answered.extend(self.node.clone());
-                    shared.compare_expiry(connack, now.instant);
+                    shared.log_shorter_expiry(connack, now.instant);
                     consumer.handle_event(index, SessionEvent::Connected(connack), now.instant);
                     connection.keep_alive.start(agreed_keep_alive(shared.mqtt.keep_alive, connack));
                 }

@@ -233,8 +233,8 @@ impl ClickHouse {
         error.kind != FailureKind::Permanent || self.login.may_change_after(refused_code(error))
     }
 
-    /// Returns the tries of one request. Each endpoint is tried at most once. After an error, the
-    /// next endpoint is tried only if `cause_to_leave` returns a cause for that error.
+    /// Begins a request that may be repeated at other endpoints, each at most once. After an error,
+    /// the request moves to the next endpoint only if `cause_to_leave` returns a cause.
     pub(super) fn tries(&self, cause_to_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
         Tries { clickhouse: self, cause_to_leave, untried: self.endpoints.count() - 1, index: 0 }
     }
@@ -274,8 +274,8 @@ impl ClickHouse {
         Ok(answer.lines().map(row).collect())
     }
 
-    /// Like [`query_rows`](Self::query_rows), but returns `None` if the server rejects the query,
-    /// for example because the login lacks a grant or the server is too old.
+    /// Like [`query_rows`](Self::query_rows), but returns `None` if the server answers with an
+    /// error code. The login may lack a grant, for example, or the server may be too old.
     pub async fn query_rows_if_allowed<const CELLS: usize>(
         &self,
         step: &str,
@@ -299,8 +299,8 @@ impl ClickHouse {
         Ok(self.value(step, sql).await?.and_then(|number| number.parse().ok()).unwrap_or(u64::MAX))
     }
 
-    /// Reads the number of replicas, if the quorum of an insert depends on it. If the query fails,
-    /// the last number stays in force.
+    /// Reads the number of replicas, if the quorum of inserts depends on that number. If the query
+    /// fails, the last number stays in force.
     pub async fn count_replicas(&self) {
         if !self.inserter.quorum.depends_on_replicas() {
             return;
@@ -375,8 +375,8 @@ impl ClickHouse {
         false
     }
 
-    /// Moves back to this member's own endpoint if a query to that endpoint is due and `is_usable`
-    /// accepts the endpoint within `timeout`. Returns whether it moved back.
+    /// If a query to this member's own endpoint is due, calls `is_usable` for that endpoint. Moves
+    /// back if `is_usable` returns `true` within `timeout`. Returns whether the client moved back.
     pub async fn return_to_own_endpoint(
         &self,
         now: Instant,

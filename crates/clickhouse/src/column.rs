@@ -119,7 +119,7 @@ pub(super) fn list(values: impl IntoIterator<Item = String>) -> String {
 }
 
 /// Returns the definition of the column in a table, without a comma.
-pub(super) fn stored(field: &Field) -> String {
+pub(super) fn stored_definition(field: &Field) -> String {
     format!(
         "`{}` {} MATERIALIZED {} CODEC({}) COMMENT {}",
         field.name,
@@ -131,13 +131,13 @@ pub(super) fn stored(field: &Field) -> String {
 }
 
 /// Returns the definition of the column in a view, without a comma.
-pub(super) fn shown(field: &Field) -> String {
+pub(super) fn shown_definition(field: &Field) -> String {
     format!("`{}` {} COMMENT {}", field.name, column_type(&field.kind), quoted(&comment(field)))
 }
 
 /// Returns an SQL expression for the first attribute in `from` that is not empty. If all are empty,
 /// the expression is an empty string.
-fn raw(from: &[String]) -> String {
+fn first_nonempty(from: &[String]) -> String {
     let attribute = |path: &String| format!("attributes[{}]", quoted(path));
     let Some((last, others)) = from.split_last() else { return "''".to_owned() };
     if others.is_empty() {
@@ -150,11 +150,11 @@ fn raw(from: &[String]) -> String {
 /// Returns the SQL expression of the column's value: NULL for a value that is invalid or declared
 /// unknown.
 fn expression(field: &Field) -> String {
-    let raw = raw(&field.from);
+    let raw = first_nonempty(&field.from);
     if let Some([least, most]) = field.kind.numbers() {
-        return number(field, &raw, least, most);
+        return number_expression(field, &raw, least, most);
     }
-    // Excludes the values that stand for unknown.
+    // A further condition: the value is not one of those that stand for unknown.
     let and_known = match &field.unknown[..] {
         [] => String::new(),
         unknown => format!(" AND {raw} NOT IN ({})", list(unknown.iter().map(|text| quoted(text)))),
@@ -164,7 +164,7 @@ fn expression(field: &Field) -> String {
             "multiIf(lower({raw}) IN ('true', '1', 'on', 'yes'){and_known}, true, \
              lower({raw}) IN ('false', '0', 'off', 'no'){and_known}, false, NULL)"
         ),
-        FieldType::DateTime64 => timestamp(&raw, &and_known),
+        FieldType::DateTime64 => time_expression(&raw, &and_known),
         FieldType::Enum8(values) => {
             // Devices send a value's name or number. If a name equals the number of another value,
             // the name wins.
@@ -185,13 +185,13 @@ fn expression(field: &Field) -> String {
             format!("if({raw} != ''{and_known}, {raw}, NULL)")
         }
         FieldType::Int(_) | FieldType::UInt(_) | FieldType::Float(_) => {
-            unreachable!("`number` handles numeric types")
+            unreachable!("`number_expression` handles numeric types")
         }
     }
 }
 
 /// Returns the SQL expression of a number. `least`, `most`: the limits of the column's type.
-fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
+fn number_expression(field: &Field, raw: &str, least: f64, most: f64) -> String {
     let number = format!("toFloat64OrNull({raw})");
     let (min, max) = (field.min.unwrap_or(least), field.max.unwrap_or(most));
     let mut is_valid = format!("{number} >= {min:?} AND {number} <= {max:?}");
@@ -223,7 +223,7 @@ fn number(field: &Field, raw: &str, least: f64, most: f64) -> String {
 
 /// Returns the SQL expression of a time. The magnitude of a number determines its unit: seconds,
 /// milliseconds, microseconds or nanoseconds, as for `ts`.
-fn timestamp(raw: &str, and_known: &str) -> String {
+fn time_expression(raw: &str, and_known: &str) -> String {
     let number = format!("toFloat64OrNull({raw})");
     let ms = format!(
         "round({number} * multiIf(abs({number}) < 1e11, 1000, abs({number}) < 1e14, 1, \
@@ -231,9 +231,9 @@ fn timestamp(raw: &str, and_known: &str) -> String {
     );
     // DateTime64 holds the years 1900 to 2299.
     let is_in_range = format!("{ms} BETWEEN -2208988800000 AND 10413791999999");
-    // Accept only texts that begin with year, month and day in this order. For any other text, the
-    // server's parser would guess: it adds the current year to a time without a date, and may take
-    // the day for the month.
+    // Accept only strings that begin with year, month and day in this order. For any other string,
+    // the server's parser would guess: it adds the current year to a time without a date, and may
+    // mistake the day for the month.
     let is_dated = format!(
         "match({raw}, '^(19|2[0-2])[0-9]{{2}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\
          ($|[T ]([01][0-9]|2[0-3]):[0-5][0-9])')"

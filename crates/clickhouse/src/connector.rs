@@ -87,8 +87,8 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// A stream that limits the length of each answer: reading beyond the limit returns an error. A
-/// write belongs to a new request, so it resets the number of bytes that may be read.
+/// A stream that limits the length of each answer: a read after the limit returns an error. A write
+/// belongs to a new request, so each write resets the number of bytes that may be read.
 pub struct Bounded {
     stream: Box<dyn Stream>,
     bytes_max: u64,

@@ -5,7 +5,7 @@
 //! parts without the hidden rows. A plain ALTER TABLE … DELETE would not remove these rows, because
 //! it cannot see them, and skips their parts. The old parts stay on the disk for
 //! `old_parts_lifetime`, eight minutes. A part that a mutation has not processed has a
-//! `data_version` below the mutation's number.
+//! `data_version` below the mutation's number; the query for old parts finds them by this.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -60,8 +60,9 @@ pub struct Traces {
     pub mutations: u64,
     /// Failure of one of these mutations; empty if none fails.
     pub failure: String,
-    /// Whether rows were hidden after the last removal of hidden rows. If a merge has already
-    /// removed these rows, they are still in old parts that `old_parts` does not count yet.
+    /// Whether rows were hidden after the last removal of hidden rows. Such rows may be in old
+    /// parts that `old_parts` does not count yet, even if a merge has removed them from the parts
+    /// in use.
     pub is_masked: bool,
     /// Number of inactive parts that are still on the disk and that the last erasure, of any
     /// driver, has not processed.
@@ -95,8 +96,9 @@ impl Hosts {
 }
 
 impl ClickHouse {
-    /// Reads the list of erased drivers. Never returns an older list than one that was read before,
-    /// although the replica that answers may lag. Fails if the list is longer than [`ERASED_MAX`].
+    /// Reads the list of erased drivers. If the replica that answers lags and returns an older list
+    /// than an earlier query did, returns the newer list. Fails if the list is longer than
+    /// [`ERASED_MAX`].
     pub async fn erased(&self) -> Result<ErasedSnapshot, Error> {
         let step = "reading the list of erased drivers";
         // One query returns the list, its version and its length. The first row has no id, and
@@ -181,8 +183,8 @@ impl ClickHouse {
     }
 
     /// Returns every table with rows of drivers. `positions` is first, because other tables are
-    /// filled from it. Fails if the login cannot see one of milepost's tables, because the rows of
-    /// that table would be missed.
+    /// filled from `positions`. Fails if the login cannot see one of milepost's tables: the erasure
+    /// would miss the rows of that table.
     pub async fn tables_of_drivers(&self) -> Result<Vec<TableOfDrivers>, Error> {
         let sql = format!(
             "SELECT match(type, '^(LowCardinality\\\\()?(Nullable\\\\()?String\\\\)*$'), table \
@@ -217,9 +219,9 @@ impl ClickHouse {
         Err(Error::unusable_answer(step, FailureKind::Permanent, why))
     }
 
-    /// Returns the tables with rows of the driver that `erase` cannot remove, each with its number
-    /// of rows. These are tables of the operator whose engine does not support DELETE, or whose
-    /// column with the driver's id has another name, such as `driverId`.
+    /// Returns the operator's tables with rows of the driver that `erase` cannot remove, each with
+    /// the number of rows. The table's engine does not support DELETE, or its column with the
+    /// driver's id has another name than `driver_id`, such as `driverId`.
     pub async fn rows_out_of_reach(&self, driver_id: &DriverId) -> Result<Vec<String>, Error> {
         let sql = format!(
             "SELECT c.table, c.name, t.engine FROM system.columns AS c \
@@ -273,7 +275,7 @@ impl ClickHouse {
         }
     }
 
-    /// Returns the hosts to query: all hosts of a cluster, if this server knows the cluster.
+    /// Returns the hosts to query for a driver's data (see [`Hosts`]).
     pub async fn hosts(&self) -> Result<Hosts, Error> {
         Ok(match (self.layout.cluster(), self.layout.config.replication) {
             (Some(cluster), _) => Hosts::Cluster(cluster.to_owned()),
@@ -294,7 +296,7 @@ impl ClickHouse {
         })
     }
 
-    /// Returns what each of these tables still has of this driver, on these hosts.
+    /// Returns the data of this driver that each of these tables still has, on these hosts.
     pub async fn traces(
         &self,
         hosts: &Hosts,
@@ -324,7 +326,7 @@ impl ClickHouse {
              FROM {mutations} {table_filter} GROUP BY table"
         );
         // A replicated table numbers its mutations per partition; a partition without parts has no
-        // number.
+        // number. Any other table has one number for all partitions, with an empty partition id.
         let old = format!(
             "SELECT part.table AS table, count(), \
              arrayStringConcat(groupArray({OLD_PARTS_NAMED_MAX})(\
@@ -343,8 +345,8 @@ impl ClickHouse {
              WHERE (mutation.partition_id = '' OR mutation.partition_id = part.partition_id) \
              AND part.data_version < mutation.number GROUP BY part.table"
         );
-        // Each answer has a row for every table. So a row that is missing from the answer never
-        // counts as "no data".
+        // Each query returns a row for every table. If a row is missing, the answer was cut off,
+        // and `number` returns `u64::MAX`. So a missing row never counts as "no data".
         let answers = async |step: &str, select: &str, settings: &str| {
             let sql = format!(
                 "SELECT asked.table, found.* EXCEPT table \
@@ -393,8 +395,8 @@ impl ClickHouse {
     }
 
     /// Counts the inserts into this database that have been running for at least this long. The
-    /// server continues an insert even if the process that sent it was killed or has given up, and
-    /// then commits rows that no member reports.
+    /// server continues an insert even if the process that sent it was killed or has timed out. No
+    /// member reports such an insert, but it may still commit rows of an erased driver.
     pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
             "SELECT count() FROM {} \
@@ -426,10 +428,11 @@ impl ClickHouse {
         self.statement(&step, &format!("{alter} SETTINGS mutations_sync = 0")).await
     }
 
-    /// Returns the table's name for a statement that reaches every host. Renders only the ON
-    /// CLUSTER clause, because braces in the name of an operator's table are not placeholders.
+    /// Returns the table's name and, on a cluster, the ON CLUSTER clause, for a statement that
+    /// reaches every host. Only the clause is rendered as a template, because braces in the name of
+    /// an operator's table are not placeholders.
     fn on_every_host(&self, table: &TableOfDrivers) -> String {
-        let on_cluster = self.layout.statement("{on_cluster}");
+        let on_cluster = self.layout.render("{on_cluster}");
         format!("{}.{}{on_cluster}", self.database, identifier(&table.name))
     }
 }

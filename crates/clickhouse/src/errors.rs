@@ -8,21 +8,36 @@ use hyper_util::client::legacy;
 use super::endpoints::Cause;
 use milepost_core::delivery::sink::FailureKind;
 
-/// ClickHouse's error codes for faults that an operator must fix: unknown column, table, database,
-/// format, setting or user, wrong types, a storage policy that does not fit (36) or is unknown
-/// (478), a read-only or constrained profile, a setting that the server's version does not allow
-/// here, no grant, failed login.
+/// ClickHouse's error codes for faults that an operator must fix.
 ///
-/// CANNOT_READ_ALL_DATA (33) is not in the list. milepost sends whole bodies, so if the server
-/// received only part of one, a proxy truncated it, and a retry may succeed.
-const PERMANENT: [u32; 19] =
-    [16, 27, 36, 53, 60, 62, 73, 81, 115, 117, 164, 192, 193, 194, 344, 452, 478, 497, 516];
-/// Error codes of a server that does not know whether it committed the rows:
-/// UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION.
-const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, 999];
-/// The code of a query that names a column that none of its tables has.
+/// CANNOT_READ_ALL_DATA (33) is not in the list. milepost sends whole bodies. So if the server
+/// received only a part of a body, a proxy truncated the body, and a retry may succeed.
+const PERMANENT: [u32; 19] = [
+    16, // NO_SUCH_COLUMN_IN_TABLE
+    27, // CANNOT_PARSE_INPUT_ASSERTION_FAILED
+    36, // BAD_ARGUMENTS, for example a storage policy that does not fit the table
+    53, // TYPE_MISMATCH
+    UNKNOWN_TABLE,
+    62, // SYNTAX_ERROR
+    73, // UNKNOWN_FORMAT
+    UNKNOWN_DATABASE,
+    115, // UNKNOWN_SETTING
+    117, // INCORRECT_DATA
+    READ_ONLY_PROFILE,
+    192, // UNKNOWN_USER
+    193, // WRONG_PASSWORD
+    194, // REQUIRED_PASSWORD
+    NOT_SUPPORTED,
+    452, // SETTING_CONSTRAINT_VIOLATION
+    478, // UNKNOWN_POLICY
+    NO_GRANT,
+    AUTHENTICATION_FAILED,
+];
+/// Error codes of a server that does not know whether it committed the rows.
+const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION];
+/// The code for a query that uses a column which is in none of the query's tables.
 pub(super) const UNKNOWN_IDENTIFIER: u32 = 47;
-/// The code of a query that reads a parameterised view that does not exist.
+/// The code for a query that reads a parameterised view which does not exist.
 pub(super) const UNKNOWN_FUNCTION: u32 = 46;
 pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
@@ -34,34 +49,41 @@ const TABLE_IS_READ_ONLY: u32 = 242;
 const TOO_FEW_LIVE_REPLICAS: u32 = 285;
 /// The code of an insert that the quorum did not confirm in time.
 const UNKNOWN_STATUS_OF_INSERT: u32 = 319;
-/// The code SUPPORT_IS_DISABLED.
+/// SUPPORT_IS_DISABLED: the server's version does not allow a setting, or the query, here.
 const NOT_SUPPORTED: u32 = 344;
+/// READONLY: the login's profile forbids the statement.
+const READ_ONLY_PROFILE: u32 = 164;
+const KEEPER_EXCEPTION: u32 = 999;
 
-/// Error codes that a server returns before it writes an insert into replicated tables: too many
-/// queries, a read-only replica, too many parts, too few live replicas, an earlier insert that has
-/// not reached its quorum, overload. With a quorum, a retry after such an error may use the same
-/// token. This also holds on another replica, and if part of the insert was written before.
-const BEFORE_THE_WRITE: [u32; 6] = [202, TABLE_IS_READ_ONLY, 252, TOO_FEW_LIVE_REPLICAS, 286, 745];
+/// Error codes that a server returns before it writes an insert, or a part of one, into replicated
+/// tables. If a quorum is set, the retry may use the same token, even at another replica, and even
+/// if an earlier part of the insert was already written.
+const BEFORE_THE_WRITE: [u32; 6] = [
+    202, // TOO_MANY_SIMULTANEOUS_QUERIES
+    TABLE_IS_READ_ONLY,
+    252, // TOO_MANY_PARTS
+    TOO_FEW_LIVE_REPLICAS,
+    286, // UNSATISFIED_QUORUM_FOR_PREVIOUS_WRITE
+    745, // SERVER_OVERLOADED
+];
 
-/// Returns why another replica may accept a request that this one refused with `code`; `None` if
-/// the refusal is not about the replica.
-///
-/// The reasons are: an unknown table or database (this replica is not migrated), a wrong login or a
-/// missing grant (each replica may have its own users), a read-only table or profile (164), a full
-/// disk (243 NOT_ENOUGH_SPACE), no Keeper (999 KEEPER_EXCEPTION).
+/// Returns why another replica may accept a request that this replica refused with `code`. Returns
+/// `None` if the replica is not the cause of the refusal.
 pub(super) fn cause_of_code(code: u32) -> Option<Cause> {
     Some(match code {
+        // This replica is not migrated.
         UNKNOWN_TABLE | UNKNOWN_DATABASE => Cause::NoTables,
+        // Each replica may have its own users.
         AUTHENTICATION_FAILED | NO_GRANT => Cause::Login,
-        TABLE_IS_READ_ONLY | 164 => Cause::ReadOnly,
-        243 => Cause::NoSpace,
-        999 => Cause::NoKeeper,
+        TABLE_IS_READ_ONLY | READ_ONLY_PROFILE => Cause::ReadOnly,
+        243 => Cause::NoSpace, // NOT_ENOUGH_SPACE
+        KEEPER_EXCEPTION => Cause::NoKeeper,
         _ => return None,
     })
 }
 
-/// Returns why the endpoint did not answer a query, so that another endpoint may be tried; `None`
-/// if the endpoint answered.
+/// Returns why the endpoint did not answer a query; another endpoint may then be tried. Returns
+/// `None` if the endpoint answered.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "the crate's enum is non-exhaustive; its other errors are not about the endpoint"
@@ -93,8 +115,8 @@ pub(super) fn cause_of_break(error: &(dyn StdError + 'static)) -> Cause {
     if is_not_http { Cause::NotClickHouse } else { Cause::Unreachable }
 }
 
-/// Returns the cause if this endpoint certainly did not execute the statement and another one may:
-/// the endpoint was not reached, or is read-only. Otherwise returns `None`.
+/// Returns why a statement may be repeated at another endpoint: this endpoint was not reached or is
+/// read-only, so it certainly did not execute the statement. Otherwise returns `None`.
 pub(super) fn cause_of_refusal(error: &ClientError) -> Option<Cause> {
     if is_unconnected(error) {
         return Some(Cause::Unreachable);

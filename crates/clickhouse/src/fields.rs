@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use tracing::info;
 
 use super::client::{ClickHouse, Error};
-use super::column::{column_type, comment, list, origin, origin_in, quoted, stored};
+use super::column::{column_type, comment, list, origin, origin_in, quoted, stored_definition};
 use super::files::{MIGRATIONS, Migration};
 use super::query_names::names_in_queries;
 use super::render::Layout;
@@ -47,8 +47,8 @@ impl Column {
         self.comments.iter().any(|comment| origin_in(comment).is_some())
     }
 
-    /// Returns the origins of the field: more than one if the hosts differ. Returns `None` if on
-    /// some host the column is not a field's.
+    /// Returns the origins of the field; there are several if the hosts differ. Returns `None` if
+    /// the column is not a field's on some host.
     fn origins(&self) -> Option<BTreeSet<&str>> {
         self.comments.iter().map(|comment| origin_in(comment)).collect()
     }
@@ -69,7 +69,7 @@ impl ExistingColumns {
         self.columns.iter().find(|column| column.table == table && column.name == name)
     }
 
-    fn has(&self, table: &str) -> bool {
+    fn has_table(&self, table: &str) -> bool {
         self.hosts_of(table) > 0
     }
 
@@ -168,14 +168,14 @@ impl ExistingColumns {
     fn table_changes(&self, layout: &Layout) -> Vec<(String, String)> {
         let fields = &layout.config.fields;
         let mut changes = Vec::new();
-        for table in tables(layout).filter(|table| self.has(table)) {
+        for table in tables_of_fixes(layout).filter(|table| self.has_table(table)) {
             let mut clauses = Vec::new();
             let mut names: Vec<&str> = self.fields(&table).map(|column| &*column.name).collect();
             for field in fields {
                 // The columns of fields are in alphabetical order, so that a host that joins later
                 // creates the same table.
                 let previous = names.iter().filter(|name| ***name < *field.name).max();
-                let previous = previous.copied().unwrap_or(layout.last_stored());
+                let previous = previous.copied().unwrap_or(layout.last_fixed_column());
                 match self.column(&table, &field.name) {
                     Some(column) if self.is_on_all_hosts(column) => {
                         if !column.has_comment(&comment(field)) {
@@ -186,7 +186,7 @@ impl ExistingColumns {
                     Some(_) | None => {
                         clauses.push(format!(
                             "ADD COLUMN IF NOT EXISTS {} AFTER `{previous}`",
-                            stored(field)
+                            stored_definition(field)
                         ));
                     }
                 }
@@ -236,7 +236,7 @@ fn reserved_name_violation(name: &str, exists: bool) -> String {
 }
 
 /// Returns the tables of fixes. Distributed tables, which span all shards, come last.
-fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
+fn tables_of_fixes(layout: &Layout) -> impl Iterator<Item = String> + use<> {
     let is_sharded = layout.shards().is_some();
     let distributed = TABLES.into_iter().filter(move |_| is_sharded).map(shards::distributed_name);
     TABLES.into_iter().map(str::to_owned).chain(distributed)
@@ -244,11 +244,12 @@ fn tables(layout: &Layout) -> impl Iterator<Item = String> + use<> {
 
 /// Returns an ALTER TABLE statement with these clauses.
 fn alter(layout: &Layout, table: &str, clauses: &[String]) -> String {
-    let head = layout.statement(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
+    let head = layout.render(&format!("ALTER TABLE {{database}}.{table}{{on_cluster}}"));
     format!("{head}\n    {}", clauses.join(",\n    "))
 }
 
-/// Returns the statements that add the configured fields to tables without any of them, for a plan.
+/// Returns the statements that add the configured fields to tables and views without fields, each
+/// with its purpose, for `milepost migrate --plan`.
 pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
     let column = |table: String| Column {
         table,
@@ -257,12 +258,12 @@ pub(super) fn plan(layout: &Layout) -> Vec<(String, String)> {
         comments: Vec::new(),
         hosts: 1,
     };
-    let existing = ExistingColumns { columns: tables(layout).map(column).collect() };
+    let existing = ExistingColumns { columns: tables_of_fixes(layout).map(column).collect() };
     let alters = existing.table_changes(layout).into_iter();
     let alters = alters.map(|(step, sql)| (format!("missing {step}"), sql));
     let views = existing.stale_views(&layout.config.fields).into_iter().flat_map(|file| {
         let step = format!("fields of {}, if they differ", file.name);
-        layout.migration(file).into_iter().map(move |sql| (step.clone(), sql))
+        layout.render_file(file).into_iter().map(move |sql| (step.clone(), sql))
     });
     alters.chain(views).collect()
 }
@@ -290,7 +291,7 @@ impl ClickHouse {
             Some(existing) => existing,
             None => self.existing_columns(self.layout.cluster()).await?,
         };
-        self.show_fields_of(&self.layout, &existing).await?;
+        self.recreate_stale_views(&self.layout, &existing).await?;
         let hidden = existing.hidden(&self.layout.config.fields);
         if !hidden.is_empty() {
             info!(
@@ -302,13 +303,14 @@ impl ClickHouse {
         Ok(())
     }
 
-    async fn show_fields_of(
+    /// Recreates the views that show other fields than `layout` configures.
+    async fn recreate_stale_views(
         &self,
         layout: &Layout,
         existing: &ExistingColumns,
     ) -> Result<(), Error> {
         for file in existing.stale_views(&layout.config.fields) {
-            for sql in layout.migration(file) {
+            for sql in layout.render_file(file) {
                 self.statement(&format!("fields of {}", file.name), &sql).await?;
             }
             info!(view = file.name, place = layout.place(), "fields of a view changed");
@@ -317,8 +319,8 @@ impl ClickHouse {
     }
 
     /// Checks that each of these fields has a column in some table, and that no other configured
-    /// field conflicts with the tables. Call this before `drop_field`, because no column may be
-    /// dropped if the migration will then be refused.
+    /// field conflicts with the tables. Call this before `drop_field`: with a conflict, `migrate`
+    /// would fail after the columns were already dropped.
     ///
     /// # Errors
     /// No table has one of the fields, another field conflicts, or the server refuses.
@@ -344,11 +346,12 @@ impl ClickHouse {
         let existing = self.existing_columns(self.layout.cluster()).await?;
         let fields: Vec<&str> = existing.fields("positions").map(|column| &*column.name).collect();
         // Change the views before the tables: a view that reads a dropped column fails.
+        // The recreated views show the configured fields that `positions` has, except this one.
         let mut layout = Layout::new(&self.layout.config);
         layout.config.fields.retain(|field| field.name != name && fields.contains(&&*field.name));
-        self.show_fields_of(&layout, &existing).await?;
-        for table in tables(&layout).collect::<Vec<_>>().iter().rev() {
-            if existing.has(table) {
+        self.recreate_stale_views(&layout, &existing).await?;
+        for table in tables_of_fixes(&layout).collect::<Vec<_>>().iter().rev() {
+            if existing.has_table(table) {
                 let sql = alter(&layout, table, &[format!("DROP COLUMN IF EXISTS `{name}`")]);
                 self.statement(&format!("field {name} of {table}"), &sql).await?;
             }
@@ -369,15 +372,15 @@ impl ClickHouse {
         let is_missing = |field: &&Field| {
             let lacks = |table: String| match existing.column(&table, &field.name) {
                 Some(column) => !existing.is_on_all_hosts(column),
-                None => existing.has(&table),
+                None => existing.has_table(&table),
             };
-            tables(&self.layout).any(lacks)
+            tables_of_fixes(&self.layout).any(lacks)
         };
         let violations = existing.violations(fields);
         let to_add = fields.iter().filter(is_missing).map(|field| field.name.clone()).collect();
         let stale = existing.stale_views(fields);
         let exists =
-            |file: &&&Migration| file.created_object().is_some_and(|view| existing.has(view));
+            |file: &&&Migration| file.created_object().is_some_and(|view| existing.has_table(view));
         let stale_views =
             stale.iter().filter(exists).filter_map(|file| file.created_object()).collect();
         let hidden = existing.hidden(fields).into_iter().map(str::to_owned).collect();
@@ -391,7 +394,8 @@ impl ClickHouse {
             None => "system.columns".to_owned(),
             Some(cluster) => format!("clusterAllReplicas('{cluster}', system.columns)"),
         };
-        let names = tables(&self.layout).chain(VIEWS.iter().map(|(_, view)| (*view).to_owned()));
+        let names =
+            tables_of_fixes(&self.layout).chain(VIEWS.iter().map(|(_, view)| (*view).to_owned()));
         let names = list(names.map(|name| quoted(&name)));
         let sql = format!(
             "SELECT table, name, arrayStringConcat(arraySort(groupUniqArray(type)), ' and '), \
@@ -403,12 +407,12 @@ impl ClickHouse {
         );
         let rows: Vec<[String; 5]> =
             self.query_rows("asking for the columns of fields", &sql).await?;
-        Ok(ExistingColumns { columns: rows.into_iter().map(column).collect() })
+        Ok(ExistingColumns { columns: rows.into_iter().map(parse_column).collect() })
     }
 }
 
 /// Parses a row of the answer.
-fn column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
+fn parse_column([table, name, kind, comments, hosts]: [String; 5]) -> Column {
     let comments = comments.split(COMMENT_SEPARATOR).map(str::to_owned).collect();
     Column { table, name, kind, comments, hosts: hosts.parse().unwrap_or(1) }
 }
@@ -444,7 +448,7 @@ mod tests {
     }
 
     fn column(table: &str, name: &str, kind: &str, comment: &str) -> Column {
-        super::column([table, name, kind, comment, "1"].map(str::to_owned))
+        super::parse_column([table, name, kind, comment, "1"].map(str::to_owned))
     }
 
     /// Returns existing tables of fixes with these columns of fields.

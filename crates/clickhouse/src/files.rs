@@ -5,19 +5,22 @@ use twox_hash::XxHash3_128;
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// The table that records migrations.
-pub(super) const LEDGER: &str = "schema_migrations";
+pub(super) const SCHEMA_MIGRATIONS: &str = "schema_migrations";
 /// The table of erased drivers.
 pub(super) const ERASED: &str = "erased";
 
 /// Files that were edited after their release: the version of each, and the checksum of the
 /// released text.
 ///
-/// In most of these files, only `--` comments were edited, which ClickHouse does not store. Others
-/// create objects that later files change: a CREATE TABLE now includes the later changes, because a
-/// host that joins the replicas later must create the table with the columns that Keeper has. A
-/// CREATE VIEW now includes the later comments (sql/380), but not the later query. A host that ran
-/// the released text gets the same result from the later files, so the edited text counts as the
-/// same migration as the released one.
+/// In most of these files, only `--` comments were edited, which ClickHouse does not store. The
+/// others create objects that later files change:
+///
+/// - A CREATE TABLE now includes the changes of the later files. A host that joins the replicas
+///   later must create the table with the columns that Keeper has.
+/// - A CREATE VIEW now includes the comments of a later file (sql/380), but not its query.
+///
+/// A host that ran the released text gets the same result from the later files. So the edited text
+/// counts as the same migration as the released text.
 const AMENDED: [(u32, &str); 37] = [
     (1, "f47401b0820a9d76abb2cf606fbd203a"),
     (10, "e543c6cf828173e83efb31ca232dfee1"),
@@ -85,7 +88,7 @@ impl Migration {
 
     /// Returns the table or view that the file creates in the main database, if any.
     pub(super) fn created_object(&self) -> Option<&'static str> {
-        let name = self.object();
+        let name = self.name_after_version();
         let has_statement =
             |start: &str| self.sql.contains(&format!("{start} {{database}}.{name}{{on_cluster}}"));
         (has_statement("IF NOT EXISTS") || has_statement("CREATE OR REPLACE VIEW")).then_some(name)
@@ -93,7 +96,7 @@ impl Migration {
 
     /// Returns the parameterised view that the file creates in the database `…_ask`, if any.
     pub(super) fn created_ask_view(&self) -> Option<&'static str> {
-        let name = self.object().strip_prefix("ask_")?;
+        let name = self.name_after_version().strip_prefix("ask_")?;
         let has_statement = |start: &str| {
             self.sql.contains(&format!("{start} {{database}}_ask.{name}{{on_cluster}}"))
         };
@@ -108,7 +111,7 @@ impl Migration {
     }
 
     /// Returns the part of the file's name after the version.
-    fn object(&self) -> &'static str {
+    fn name_after_version(&self) -> &'static str {
         self.name.split_once('_').map_or("", |(_, object)| object)
     }
 }

@@ -3,15 +3,17 @@
 //!
 //! Guarantee: `Ok` means that ClickHouse itself confirmed the commit of all rows. They are fsynced,
 //! as the tables require. If the tables are replicated, the rows are on as many replicas as
-//! [`Quorum`] requires. A confirmation is a 200 with an empty body and a summary that counts at
-//! least as many rows as were sent. (Views add their own rows to that count.) With shards, a count
-//! of 1 is enough, because it is untested how a Distributed table counts the rows that it forwards.
+//! [`Quorum`] requires.
+//!
+//! A confirmation is a 200 with an empty body and a summary that counts at least as many rows as
+//! were sent. The count may be higher, because views add their own rows to it. With shards, a count
+//! of 1 is enough: it is untested how a Distributed table counts the rows that it forwards.
 //!
 //! If an insert is repeated with the same token, the server that stored its rows counts all of them
 //! again; another replica counts none of them. If the count is below the number of rows sent, the
-//! failure is ambiguous, and the next attempt has another token. Every other response is a failure
-//! too: [`FailureKind`] says whether the rows may have been committed. At most 8 KiB of a response
-//! body are read.
+//! failure is ambiguous, and the next attempt has another token. Any other response is a failure
+//! too. Its [`FailureKind`] says whether the rows may have been committed. At most 8 KiB of a
+//! response body are read.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -282,17 +284,14 @@ impl Inserter {
             let written = header(SUMMARY).and_then(|summary| written_rows(&summary));
             let body = read_beginning(response).await.map_err(InsertError::ResponseCutOff)?;
             let sent = insert.rows as u64;
+            // A Distributed table forwards the rows. A count of 1 is enough there, because it is
+            // untested how such a table counts. To find out, insert 5,000 rows into a cluster with
+            // two shards and `distributed_foreground_insert = 1`, and read the summary.
+            let written_min = if self.topology == Topology::Sharded { sent.min(1) } else { sent };
             return match written {
                 _ if !body.is_empty() => Err(InsertError::WithBody(excerpt(&body))),
                 None => Err(InsertError::WithoutSummary),
-                // A Distributed table forwards the rows. A count of 1 is enough there, because it
-                // is untested how such a table counts. To find out, insert 5,000 rows into a
-                // cluster with two shards and `distributed_foreground_insert = 1`, and read the
-                // summary.
-                Some(written)
-                    if written
-                        < if self.topology == Topology::Sharded { sent.min(1) } else { sent } =>
-                {
+                Some(written) if written < written_min => {
                     Err(InsertError::WroteFewerRows { sent, written })
                 }
                 Some(_) => Ok(()),

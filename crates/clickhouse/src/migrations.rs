@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::client::{ClickHouse, Error, STATEMENT_SECONDS_MAX, STATEMENT_TIMEOUT, within};
 use super::errors::{UNKNOWN_DATABASE, UNKNOWN_TABLE, cause_of_refusal};
 use super::fields;
-use super::files::{LEDGER, MIGRATIONS, Migration};
+use super::files::{MIGRATIONS, Migration, SCHEMA_MIGRATIONS};
 use super::render::Layout;
 use super::shards;
 use super::whole::FetchWhole as _;
@@ -24,11 +24,12 @@ use milepost_core::encode::TABLES;
 /// tools that query the columns of every table fail on a parameterised view.
 const ASK: &str = "_ask";
 
-/// A materialized view that inserts fill.
+/// How to fill the table of a materialized view when the view is created. ClickHouse itself adds
+/// only rows that are inserted later.
 #[derive(Clone, Copy)]
 struct Fill {
     view: &'static str,
-    /// The view's table.
+    /// The table that the view writes to.
     table: &'static str,
     /// The idempotent statement that fills the table from rows stored before the view existed.
     statement: &'static str,
@@ -87,8 +88,9 @@ impl Migration {
 
 impl ClickHouse {
     /// Applies the migrations that are not recorded, in order. If a table or view of a recorded
-    /// migration is missing on some host, applies all migrations. Returns the names of the applied
-    /// migrations. After an error, the changes made so far stay, and the next call continues.
+    /// migration is missing on some host, applies all migrations, because later ones may change
+    /// that object. Returns the names of the applied migrations. After an error, the changes made
+    /// so far stay, and the next call continues.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -111,25 +113,25 @@ impl ClickHouse {
             MIGRATIONS.iter().filter(|migration| !missing.is_empty() || is_pending(migration))
         {
             let step = format!("migration {}", migration.name);
-            for sql in self.layout.migration(migration) {
+            for sql in self.layout.render_file(migration) {
                 self.statement(&step, &sql).await?;
             }
             // Fill a table only if this run created the table or its view. A table that is missing
             // on only some hosts was filled when it was first created.
             let is_new = |object| {
                 let name = format!("{}.{object}", self.database);
-                let is_nowhere =
+                let was_on_no_host =
                     |(missing, is_nowhere): &(String, bool)| *missing == name && *is_nowhere;
-                is_pending(migration) || missing.iter().any(is_nowhere)
+                is_pending(migration) || missing.iter().any(was_on_no_host)
             };
             if let Some(Fill { view, table, statement }) = migration.fill()
                 && (is_new(view) || is_new(table))
             {
-                self.fill(view, statement).await?;
+                self.execute_fill(view, statement).await?;
             }
             // The migration's statements and this record are idempotent. After a crash between
             // them, the next run completes the migration. Several pods may do so at the same time.
-            self.statement(&step, &record(&self.database, migration)).await?;
+            self.statement(&step, &record_statement(&self.database, migration)).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
@@ -155,14 +157,14 @@ impl ClickHouse {
         if let Some(policy) = self.layout.policy() {
             let table = TABLES[0].name;
             if lacks(table, &format!("storage_policy = '{policy}'")) {
-                let sql = self.layout.statement(&modify_policy(table, policy));
+                let sql = self.layout.render(&modify_policy_template(table, policy));
                 self.statement(&format!("setting the storage policy of {table}"), &sql).await?;
                 info!(table, policy, place = self.layout.place(), "storage policy set");
             }
         }
         for (table, ttl) in self.layout.ttls() {
             if lacks(table, &format!("TTL {ttl} ")) {
-                let sql = self.layout.statement(&modify_ttl(table, &ttl));
+                let sql = self.layout.render(&modify_ttl_template(table, &ttl));
                 self.statement(&format!("setting the time-to-live of {table}"), &sql).await?;
                 info!(table, ttl, place = self.layout.place(), "retention (TTL) updated");
             }
@@ -172,8 +174,8 @@ impl ClickHouse {
 
     /// Fills a view from rows that were stored before the view existed. Has no timeout, because
     /// reading those rows can take long.
-    async fn fill(&self, view: &str, sql: &str) -> Result<(), Error> {
-        let query = self.client().query_raw(&self.layout.statement(sql));
+    async fn execute_fill(&self, view: &str, sql: &str) -> Result<(), Error> {
+        let query = self.client().query_raw(&self.layout.render(sql));
         query.execute_whole().await.map_err(|error| {
             self.failed(format!("filling {view} from the rows stored before it"), error)
         })
@@ -239,7 +241,7 @@ impl ClickHouse {
 
     /// Returns the migrations of this binary that are not recorded in the database, in order.
     pub async fn pending(&self) -> Result<Vec<Migration>, Error> {
-        let recorded = self.recorded().await?;
+        let recorded = self.recorded_migrations().await?;
         let mut pending = Vec::new();
         for migration in MIGRATIONS {
             match recorded.iter().find(|(version, _)| *version == migration.version) {
@@ -260,8 +262,8 @@ impl ClickHouse {
     /// Returns one line for each table or column that is missing or has another type than milepost
     /// inserts. RowBinary carries no types, so the server would misread the values.
     pub async fn misfits(&self) -> Result<Vec<String>, Error> {
-        // Query only these tables: the columns of all views make up four fifths of the query's
-        // cost, and a start waits for it.
+        // Query only these tables, because a start waits for this query: with the columns of all
+        // views, it would cost five times as much.
         let names = TABLES
             .iter()
             .flat_map(|table| [table.name.to_owned(), shards::distributed_name(table.name)]);
@@ -320,7 +322,7 @@ impl ClickHouse {
             ),
         };
         if self.value(&step, &is_everywhere).await?.is_none_or(|flag| flag != "1") {
-            let sql = self.layout.statement(&create_database(name));
+            let sql = self.layout.render(&create_database_template(name));
             self.statement(&step, &sql).await?;
         }
         if self.layout.config.replication == Replication::Managed {
@@ -334,11 +336,12 @@ impl ClickHouse {
     }
 
     /// Returns version and checksum of each recorded migration.
-    async fn recorded(&self) -> Result<Vec<(u32, String)>, Error> {
-        // ClickHouse always returns the row with version 0, so an answer without it is a proxy's.
+    async fn recorded_migrations(&self) -> Result<Vec<(u32, String)>, Error> {
+        // ClickHouse always returns the row with version 0, so an answer without that row comes
+        // from a proxy.
         let sql = format!(
             "SELECT version, checksum FROM (SELECT 0 AS version, '' AS checksum UNION ALL \
-             SELECT version, checksum FROM {}.{LEDGER} FINAL) ORDER BY version",
+             SELECT version, checksum FROM {}.{SCHEMA_MIGRATIONS} FINAL) ORDER BY version",
             self.database
         );
         let step = "reading the recorded migrations";
@@ -407,12 +410,12 @@ impl ClickHouse {
 }
 
 /// Returns the template of the statement that creates a database.
-fn create_database(name: &str) -> String {
+fn create_database_template(name: &str) -> String {
     format!("CREATE DATABASE IF NOT EXISTS {name}{{on_cluster}}")
 }
 
 /// Returns the template of the statement that sets a table's storage policy.
-fn modify_policy(table: &str, policy: &str) -> String {
+fn modify_policy_template(table: &str, policy: &str) -> String {
     format!(
         "ALTER TABLE {{database}}.{table}{{on_cluster}}\n    \
          MODIFY SETTING storage_policy = '{policy}'"
@@ -420,15 +423,15 @@ fn modify_policy(table: &str, policy: &str) -> String {
 }
 
 /// Returns the template of the statement that sets a table's time-to-live.
-fn modify_ttl(table: &str, ttl: &str) -> String {
+fn modify_ttl_template(table: &str, ttl: &str) -> String {
     format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY TTL {ttl}")
 }
 
 /// Returns the statement that records a migration.
-fn record(database: &str, migration: &Migration) -> String {
+fn record_statement(database: &str, migration: &Migration) -> String {
     let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
     format!(
-        "INSERT INTO {database}.{LEDGER} (version, name, checksum) \
+        "INSERT INTO {database}.{SCHEMA_MIGRATIONS} (version, name, checksum) \
          VALUES ({version}, '{name}', '{checksum}')"
     )
 }
@@ -448,17 +451,17 @@ pub fn plan(config: &config::ClickHouse) -> String {
     };
     let place = layout.place();
     for database in databases(&config.database) {
-        add("database", &place, &layout.statement(&create_database(&database)));
+        add("database", &place, &layout.render(&create_database_template(&database)));
     }
     for migration in MIGRATIONS {
-        for sql in layout.migration(migration) {
+        for sql in layout.render_file(migration) {
             add(migration.name, &place, &sql);
         }
         if let Some(fill) = migration.fill() {
-            let sql = layout.statement(fill.statement);
+            let sql = layout.render(fill.statement);
             add("rows stored before the view", "on the host to which milepost connects", &sql);
         }
-        let sql = record(&config.database, migration);
+        let sql = record_statement(&config.database, migration);
         add(
             "record the migration",
             "on the host to which milepost connects, after the statement before",
@@ -471,11 +474,11 @@ pub fn plan(config: &config::ClickHouse) -> String {
     if let Some(policy) = layout.policy() {
         let table = TABLES[0].name;
         let step = format!("storage policy of {table}, if it differs");
-        add(&step, &place, &layout.statement(&modify_policy(table, policy)));
+        add(&step, &place, &layout.render(&modify_policy_template(table, policy)));
     }
     for (table, ttl) in layout.ttls() {
         let step = format!("time-to-live of {table}, if it differs");
-        add(&step, &place, &layout.statement(&modify_ttl(table, &ttl)));
+        add(&step, &place, &layout.render(&modify_ttl_template(table, &ttl)));
     }
     plan
 }
@@ -512,8 +515,8 @@ mod tests {
         assert!(MIGRATIONS.windows(2).all(|pair| pair[0].version < pair[1].version));
         assert_eq!(
             MIGRATIONS[0].created_object(),
-            Some(LEDGER),
-            "the ledger must be created before the migrations that it records"
+            Some(SCHEMA_MIGRATIONS),
+            "the table must be created before the migrations that it records"
         );
         // A file numbered 300 or higher may replace an object of an earlier file.
         let first_files = MIGRATIONS.iter().filter(|migration| migration.version < 300);

@@ -33,7 +33,7 @@
 //! end with `;` at the end of a line.
 
 use super::column;
-use super::files::{LEDGER, MIGRATIONS, Migration};
+use super::files::{MIGRATIONS, Migration, SCHEMA_MIGRATIONS};
 use milepost_config as config;
 use milepost_config::{Field, Replication, Retention, Tier};
 
@@ -87,11 +87,11 @@ impl Layout {
         }
     }
 
-    /// Returns the statements of a file, in order.
+    /// Renders a file. Returns its statements in order.
     ///
     /// # Panics
     /// The file has a placeholder that this module does not list. A test renders every file.
-    pub(super) fn migration(&self, migration: &Migration) -> Vec<String> {
+    pub(super) fn render_file(&self, migration: &Migration) -> Vec<String> {
         let mut statements = Vec::new();
         for statement in migration.sql.trim_end().split(";\n").map(str::trim_start) {
             if let Some(name) = statement.strip_prefix("{again:") {
@@ -100,8 +100,8 @@ impl Layout {
             }
             match statement.strip_prefix("{shards}") {
                 Some(_) if self.shards().is_none() => {}
-                Some(statement) => statements.push(self.fill(statement, migration)),
-                None => statements.push(self.fill(statement, migration)),
+                Some(statement) => statements.push(self.replace_placeholders(statement, migration)),
+                None => statements.push(self.replace_placeholders(statement, migration)),
             }
         }
         statements
@@ -112,7 +112,7 @@ impl Layout {
         let earlier = MIGRATIONS
             .iter()
             .find(|earlier| earlier.name == name && earlier.version < migration.version);
-        self.migration(
+        self.render_file(
             earlier
                 .unwrap_or_else(|| panic!("{}: no earlier file is named {name}", migration.name)),
         )
@@ -120,14 +120,14 @@ impl Layout {
 
     /// Renders a statement that is not in a file. It may use `{database}`, `{on_cluster}` and
     /// `{all}`.
-    pub(super) fn statement(&self, sql: &str) -> String {
-        self.fill(sql, &Migration { version: 0, name: "", sql: "" })
+    pub(super) fn render(&self, sql: &str) -> String {
+        self.replace_placeholders(sql, &Migration { version: 0, name: "", sql: "" })
     }
 
     /// Returns the last fixed column in a table of fixes. The columns of `[fields.NAME]` follow it.
-    pub(super) fn last_stored(&self) -> &'static str {
+    pub(super) fn last_fixed_column(&self) -> &'static str {
         let [stored, _] = sections();
-        columns(stored).last().and_then(column_name).expect("a column")
+        column_lines(stored).last().and_then(column_name).expect("a column")
     }
 
     /// Returns every table whose rows expire, with its time-to-live.
@@ -141,7 +141,7 @@ impl Layout {
     }
 
     /// Replaces the placeholders of one statement.
-    fn fill(&self, template: &str, migration: &Migration) -> String {
+    fn replace_placeholders(&self, template: &str, migration: &Migration) -> String {
         let mut filled = String::with_capacity(template.len());
         let mut remaining = template;
         while let Some((before, after)) = remaining.split_once('{') {
@@ -174,13 +174,15 @@ impl Layout {
             "policy" => self
                 .policy()
                 .map_or(String::new(), |policy| format!("storage_policy = '{policy}', ")),
-            "stored" => self.with_fields(stored, column::stored),
-            "stored_plain" => self.with_fields(&plain(stored), column::stored),
+            "stored" => self.with_fields(stored, column::stored_definition),
+            "stored_plain" => {
+                self.with_fields(&with_default_codec(stored), column::stored_definition)
+            }
             "add_stored" => add_columns(stored),
-            "add_stored_plain" => add_columns(&plain(stored)),
-            "shown" => self.with_fields(shown, column::shown),
+            "add_stored_plain" => add_columns(&with_default_codec(stored)),
+            "shown" => self.with_fields(shown, column::shown_definition),
             "shown_names" => {
-                let fixed = columns(shown).filter_map(column_name).map(str::to_owned);
+                let fixed = column_lines(shown).filter_map(column_name).map(str::to_owned);
                 let fields = self.config.fields.iter().map(|field| format!("`{}`", field.name));
                 fixed.chain(fields).collect::<Vec<_>>().join(", ")
             }
@@ -201,17 +203,17 @@ impl Layout {
     /// Returns the engine `name(arguments)` in its form for this layout.
     fn engine(&self, engine: &str, migration: &Migration) -> String {
         let table = migration.table().unwrap_or_default();
-        let is_per_host = table == LEDGER
+        let is_per_host = table == SCHEMA_MIGRATIONS
             && self.config.replication == Replication::Macros
             && self.config.cluster.is_none();
         if self.config.replication == Replication::None || is_per_host {
             return engine.to_owned(); // without a cluster, each host records its own migrations
         }
-        // The path has the table's name, not `{table}`: a renamed table keeps its path. A table
-        // that is not sharded has one path on all shards.
+        // The path contains the table's name instead of the macro `{table}`, so that a renamed
+        // table keeps its path. A table that is not sharded has one path on all shards.
         let database = &self.config.database;
         let has_one_path =
-            table == LEDGER || self.config.shards && migration.sharded_table().is_none();
+            table == SCHEMA_MIGRATIONS || self.config.shards && migration.sharded_table().is_none();
         let path = if has_one_path {
             format!("'/clickhouse/tables/{database}/{table}', '{{shard}}-{{replica}}'")
         } else {
@@ -258,7 +260,7 @@ fn sections() -> [&'static str; 2] {
 }
 
 /// Returns the section with the server's default compression for every column.
-fn plain(section: &str) -> String {
+fn with_default_codec(section: &str) -> String {
     let with_default = |line: &str| match line.split_once("CODEC(") {
         Some((column, rest)) => {
             let (_, comment) = rest.split_once("COMMENT").expect("a comment after the codec");
@@ -274,7 +276,7 @@ fn plain(section: &str) -> String {
 fn add_columns(section: &str) -> String {
     let mut added = String::new();
     let mut previous = None;
-    for line in columns(section) {
+    for line in column_lines(section) {
         let (column, comma) = line.strip_suffix(',').map_or((line, ""), |column| (column, ","));
         let after = previous.map_or(String::new(), |previous| format!(" AFTER {previous}"));
         added += &format!("\n    ADD COLUMN IF NOT EXISTS {column}{after}{comma}");
@@ -289,7 +291,7 @@ fn column_name(line: &str) -> Option<&str> {
 }
 
 /// Returns the lines of a section, each with its comma.
-fn columns(section: &str) -> impl Iterator<Item = &str> {
+fn column_lines(section: &str) -> impl Iterator<Item = &str> {
     section.lines().map(str::trim).filter(|line| !line.starts_with("--"))
 }
 
@@ -308,14 +310,15 @@ mod tests {
     }
 
     fn rendered(toml: &str, name: &str) -> Vec<String> {
-        layout(toml).migration(MIGRATIONS.iter().find(|migration| migration.name == name).unwrap())
+        layout(toml)
+            .render_file(MIGRATIONS.iter().find(|migration| migration.name == name).unwrap())
     }
 
     #[test]
     fn every_file_renders_for_every_layout() {
         for toml in LAYOUTS {
             for migration in MIGRATIONS {
-                for sql in layout(toml).migration(migration) {
+                for sql in layout(toml).render_file(migration) {
                     let first = sql.lines().find(|line| !line.starts_with("--"));
                     let first = first
                         .unwrap_or_else(|| panic!("a semicolon ends a line of a comment: {sql}"));
@@ -367,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_one_statement_reaches_share_a_ledger() {
-        let ledger = |toml| rendered(toml, "001_schema_migrations").remove(0);
-        assert!(ledger("replication = 'macros'").contains("\nENGINE = ReplacingMergeTree\n"));
+    fn hosts_that_one_statement_reaches_share_schema_migrations() {
+        let table = |toml| rendered(toml, "001_schema_migrations").remove(0);
+        assert!(table("replication = 'macros'").contains("\nENGINE = ReplacingMergeTree\n"));
         let path = "ReplicatedReplacingMergeTree(\
                     '/clickhouse/tables/fleet/schema_migrations', '{shard}-{replica}')";
-        assert!(ledger(CLUSTER).contains(path), "{}", ledger(CLUSTER));
+        assert!(table(CLUSTER).contains(path), "{}", table(CLUSTER));
         assert!(
-            ledger("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n")
+            table("replication = 'managed'").contains("\nENGINE = ReplicatedReplacingMergeTree\n")
         );
     }
 
@@ -435,7 +438,7 @@ mod tests {
                   {shards}ALTER TABLE {database}.positions_all{on_cluster} {add_stored};\n\
                   {again:011_fixes}\n",
         };
-        let sql = layout("").migration(&later);
+        let sql = layout("").render_file(&later);
         assert!(
             sql[0].starts_with(
                 "-- Why.\nALTER TABLE fleet.positions \n    \
@@ -450,7 +453,7 @@ mod tests {
             "{sql:?}"
         );
         assert_eq!(sql[1..], rendered("", "011_fixes"));
-        let sharded = layout(SHARDS).migration(&later);
+        let sharded = layout(SHARDS).render_file(&later);
         assert!(
             sharded[1]
                 .starts_with("ALTER TABLE fleet.positions_all ON CLUSTER 'c' \n    ADD COLUMN"),
@@ -476,6 +479,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "there is no placeholder {on_clustr}")]
     fn unknown_placeholder_panics() {
-        layout("").statement("DROP TABLE {database}.t{on_clustr}");
+        layout("").render("DROP TABLE {database}.t{on_clustr}");
     }
 }

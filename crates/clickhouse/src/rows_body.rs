@@ -1,9 +1,9 @@
 //! The body of an insert. Just before the body is sent, it checks the age of the list of erased
 //! drivers.
 //!
-//! After its rows were checked against the list, an insert is compressed, and may wait for a
-//! connection. Before its first byte is sent, the process may be paused (SIGSTOP), or its machine
-//! suspended. Then the list may have become too old.
+//! After the rows of an insert were checked against the list, the insert is compressed, and may
+//! wait for a connection. In the meantime the process may be paused (SIGSTOP), or its machine
+//! suspended. When the first byte is sent, the list may therefore be too old.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -52,8 +52,8 @@ impl Body for RowsBody {
     }
 }
 
-/// Returns the time for the age of the list of erased drivers. Unlike [`Instant::now`], it advances
-/// while the machine is suspended.
+/// Returns the current time, by which the age of the list of erased drivers is measured. Unlike
+/// [`Instant::now`], this clock advances while the machine is suspended.
 #[must_use]
 pub fn now_with_suspends() -> Instant {
     Instant::now() + suspended()

@@ -1,10 +1,12 @@
 //! Refuses answers that were cut off, and successes that do not come from ClickHouse.
 //!
 //! A proxy that speaks HTTP/1.0 with ClickHouse cannot see that an answer was cut off, and passes
-//! the answer on as if it were complete. A list would be too short, without any error. An LZ4
-//! frame, which ClickHouse sends by default, has an end mark, which the client library checks. A
-//! plain answer must have at least as many rows as `X-ClickHouse-Summary` counts. A plain answer
-//! without this header, which a proxy may remove, cannot be checked.
+//! the answer on as if it were complete. A list would then be too short, without any error.
+//!
+//! - A compressed answer, which the client library requests by default, is an LZ4 frame. The
+//!   library checks its end mark.
+//! - A plain answer must have at least as many rows as `X-ClickHouse-Summary` counts. Without this
+//!   header, which a proxy may remove, a plain answer cannot be checked.
 
 use clickhouse::error::Error as ClientError;
 use clickhouse::query::{BytesCursor, Query, RowCursor};

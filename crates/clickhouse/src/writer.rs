@@ -1,13 +1,13 @@
-//! Writes the rows of all commands but `run` and `spool replay`: import, rejects replay, fences,
-//! events.
+//! Writes the rows of all commands except `run`, `drain` and `spool replay`: import, rejects
+//! replay, fences, events.
 //!
 //! Guarantee: each piece of an insert is [screened](milepost_core::screened) by the list of erased
 //! drivers, which is read again while the insert is retried. If a proxy refuses an insert as too
 //! large (HTTP 413), the insert is halved until it passes. Later inserts of a refused size are
 //! halved before they are sent. [`Attempts`] decides the token of each retry.
 //!
-//! `run` and `spool replay` insert through the executor instead, and delivery's policy decides when
-//! to retry.
+//! `run`, `drain` and `spool replay` insert through the executor instead, and delivery's policy
+//! decides when to retry.
 
 use std::collections::VecDeque;
 use std::error::Error as StdError;
@@ -103,7 +103,8 @@ pub struct Writer {
     retry: Retry,
     /// The list of erased drivers that was last read.
     list: ErasedSnapshot,
-    /// Size in bytes of the smallest piece that a proxy refused as too large; `None` if none was.
+    /// Size in bytes of the smallest piece that a proxy refused as too large; `None` if no piece
+    /// was refused.
     refused_bytes: Option<usize>,
     retries: Retries,
 }

@@ -87,7 +87,7 @@ pub(super) fn grant(code: SubscribeReasonCode) -> Grant {
 }
 
 /// Parses UNSUBACK.
-pub(super) fn unsubscribed(header: Header, body: &[u8]) -> Result<Packet<'static>, CodecError> {
+pub(super) fn unsuback(header: Header, body: &[u8]) -> Result<Packet<'static>, CodecError> {
     let LibraryPacket::UnsubAck(UnsubAck { pkid, reasons, .. }) = header.decode_by_library(body)?
     else {
         return Err(CodecError::Unexpected(header.kind));

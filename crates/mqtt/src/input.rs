@@ -45,8 +45,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Creates the buffer of a new connection. `packet_bytes_max`: Maximum Packet Size. The payload
-    /// of a larger PUBLISH is truncated.
+    /// Creates the buffer of a new connection. `packet_bytes_max`: the Maximum Packet Size that
+    /// milepost requested. The payload of a larger PUBLISH is truncated.
     #[must_use]
     pub fn new(packet_bytes_max: usize) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Input {
     /// # Errors
     /// The connection must end.
     pub fn packet(&mut self) -> Result<Option<Packet<'_>>, CodecError> {
-        // Drop a complete packet, which the last call returned.
+        // If the last call returned a truncated packet, drop that packet now.
         self.truncated.take_if(|truncated| truncated.is_complete());
         if self.truncated.is_none() {
             match self.frame()? {
@@ -113,7 +113,7 @@ impl Input {
         Ok(truncated.is_complete().then(|| truncated.packet()))
     }
 
-    /// Splits off the next frame. Fails if the packet is not allowed or malformed.
+    /// Splits off the next frame. Fails if the packet is malformed, or not allowed at this point.
     fn frame(&mut self) -> Result<Frame, CodecError> {
         let waiting = &self.buffer[self.waiting.clone()];
         let Some(&first) = waiting.first() else { return Ok(Frame::Incomplete) };
@@ -188,7 +188,7 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
             let packet_id = u16_at(body, 0).ok_or(LibraryError::MalformedPacket)?;
             Ok(refused(PUBCOMP, packet_id, PACKET_ID_NOT_FOUND))
         }
-        UNSUBACK => answers::unsubscribed(header, body),
+        UNSUBACK => answers::unsuback(header, body),
         PINGRESP => Ok(Packet::Pong),
         DISCONNECT => {
             let reason = body.first().copied().unwrap_or(0);
@@ -201,10 +201,11 @@ fn decode(header: Header, buffer: &[u8], body: Range<usize>) -> Result<Packet<'_
     }
 }
 
-/// Builds a PUBLISH, or the refusal of a PUBLISH at QoS 2. milepost subscribes at QoS 1 at most, so
-/// a QoS 2 message means that another program has subscribed with this client id. A PUBREC with an
-/// error code makes the broker discard the message (MQTT 5, 4.4). Without an answer the broker
-/// would redeliver the message on every connection.
+/// Returns the message of a PUBLISH, or the refusal of a PUBLISH at QoS 2.
+///
+/// milepost subscribes at QoS 1 at most, so a QoS 2 message means that another program has
+/// subscribed with this client id. A PUBREC with an error code makes the broker discard the message
+/// (MQTT 5, 4.4). Without an answer, the broker would redeliver the message on every connection.
 fn published<'a>(
     header: Header,
     topic: &'a [u8],
@@ -224,7 +225,7 @@ fn published<'a>(
     }
 }
 
-/// Builds the refusal of a step of a QoS 2 delivery. `kind`: the packet type of the refusal.
+/// Builds the packet that refuses a step of a QoS 2 delivery. `kind`: PUBREC or PUBCOMP.
 fn refused(kind: u8, packet_id: u16, reason: u8) -> Packet<'static> {
     let [high, low] = packet_id.to_be_bytes();
     Packet::ExactlyOnce { reply: [kind << 4, 3, high, low, reason] }

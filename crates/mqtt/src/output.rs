@@ -24,7 +24,7 @@ pub fn put_connect(connect: Connect<'_>, out: &mut BytesMut) -> Result<(), Codec
             session_expiry_interval: Some(connect.session_expiry_seconds),
             receive_maximum: Some(connect.receive_maximum),
             max_packet_size: Some(connect.packet_bytes_max),
-            topic_alias_max: None, // no aliases: a PUBLISH with an alias has no topic
+            topic_alias_max: None, // no aliases: a PUBLISH with an alias may have no topic
             ..ConnectProperties::new()
         }),
     };

@@ -46,8 +46,8 @@ impl Message {
     }
 }
 
-/// Returns the messages that a connection reads from these chunks after CONNACK, and the error that
-/// ended the connection, if any.
+/// Reads a CONNACK and then these chunks. Returns the messages, and the error that ended the
+/// connection, if any.
 fn read<'a>(
     chunks: impl Iterator<Item = &'a [u8]>,
     bytes_max: usize,
@@ -287,7 +287,7 @@ fn oversized_packet_is_truncated_and_its_neighbours_are_not() {
     }
 }
 
-/// Decodes a client's packet with the library.
+/// Decodes a packet with rumqttc's codec.
 fn by_library(mut bytes: BytesMut) -> library::Packet {
     let packet = library::Packet::read(&mut bytes, None).unwrap();
     assert!(bytes.is_empty());
@@ -366,7 +366,7 @@ fn library_decodes_every_packet_of_the_codec() {
     assert_eq!(properties.session_expiry_interval, Some(0), "the session ends");
 }
 
-fn first_answer(bytes: &[u8]) -> Result<ConnAck, String> {
+fn read_connack(bytes: &[u8]) -> Result<ConnAck, String> {
     let mut input = Input::new(PACKET_BYTES_MAX);
     input.space()[..bytes.len()].copy_from_slice(bytes);
     input.advance(bytes.len());
@@ -380,7 +380,7 @@ fn first_answer(bytes: &[u8]) -> Result<ConnAck, String> {
 #[test]
 fn answers_of_the_broker_are_decoded() {
     let terms =
-        first_answer(b"\x20\x0E\x01\x00\x0B\x11\x00\x00\x00\x1E\x21\x00\x20\x13\x00\x00").unwrap();
+        read_connack(b"\x20\x0E\x01\x00\x0B\x11\x00\x00\x00\x1E\x21\x00\x20\x13\x00\x00").unwrap();
     let expected = ConnAck {
         session_present: true,
         receive_maximum: Some(32),
@@ -399,7 +399,7 @@ fn answers_of_the_broker_are_decoded() {
         (b"\x20\x00", "malformed packet"),
         (b"HTTP/1.1 400 Bad Request", "does it speak MQTT"),
     ] {
-        let error = first_answer(answer).unwrap_err();
+        let error = read_connack(answer).unwrap_err();
         assert!(error.contains(words), "{error}");
     }
 

@@ -23,12 +23,12 @@ pub struct EndpointUse {
     pub failovers: Vec<(&'static str, u64)>,
 }
 
-/// Returns the endpoints as they are now.
-type Read = Box<dyn Fn() -> Vec<EndpointUse> + Send>;
+/// A function that returns the endpoints as they are now.
+type ReadEndpoints = Box<dyn Fn() -> Vec<EndpointUse> + Send>;
 
 /// Reads the endpoints at each scrape.
 #[derive(Default)]
-pub(super) struct EndpointsSource(OnceLock<Mutex<Read>>);
+pub(super) struct EndpointsSource(OnceLock<Mutex<ReadEndpoints>>);
 
 impl fmt::Debug for EndpointsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,7 +38,7 @@ impl fmt::Debug for EndpointsSource {
 
 impl EndpointsSource {
     /// Sets the function that returns the endpoints. Later calls have no effect.
-    pub(super) fn set(&self, read: Read) {
+    pub(super) fn set(&self, read: ReadEndpoints) {
         let _ = self.0.set(Mutex::new(read));
     }
 

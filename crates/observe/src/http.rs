@@ -107,7 +107,7 @@ pub async fn serve(
         };
         let answers = answers.clone();
         let connection = tasks.spawn(async move {
-            let answer = service_fn(move |request: Request<Incoming>| {
+            let service = service_fn(move |request: Request<Incoming>| {
                 let response = answers(request.uri().path());
                 async { Ok::<_, Infallible>(response) }
             });
@@ -117,7 +117,7 @@ pub async fn serve(
                 // connection could occupy the thread that also runs the inserts.
                 .keep_alive(false)
                 .header_read_timeout(CLIENT_TIMEOUT)
-                .serve_connection(TokioIo::new(ReadInTime::new(stream, CLIENT_TIMEOUT)), answer);
+                .serve_connection(TokioIo::new(ReadInTime::new(stream, CLIENT_TIMEOUT)), service);
             if let Err(error) = connection.await {
                 debug!(%error, "connection ended early");
             }

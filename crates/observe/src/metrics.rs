@@ -45,11 +45,12 @@ struct TotalsMetric {
 enum Value {
     Counter(fn(&ConsumerTotals) -> u64),
     Gauge(fn(&ConsumerTotals) -> u64),
-    /// A counter per value of the label.
+    /// A counter for each value of the label whose name comes first.
     Counters(&'static str, fn(&ConsumerTotals) -> Vec<(&'static str, u64)>),
-    /// A gauge per value of the label; the values change at run time.
+    /// A gauge for each value of the label whose name comes first. The set of values changes at run
+    /// time.
     Gauges(&'static str, fn(&ConsumerTotals) -> &[(Node, u64)]),
-    /// A counter per field of each source, with the labels `source` and `field`.
+    /// A counter for each field of each source, with the labels `source` and `field`.
     Fields(fn(&ConsumerTotals) -> &[UnreadField]),
     /// A gauge in seconds.
     Seconds(fn(&ConsumerTotals) -> Duration),

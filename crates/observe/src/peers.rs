@@ -1,5 +1,5 @@
-//! Requests `/member` from peers within a time limit: at first from a few peers at a time, then
-//! from more and more, until an answer decides or all peers have answered.
+//! Requests `/member` from peers within a time limit. Begins with a few requests at a time, and
+//! sends more and more at once. Ends when an answer decides, or all peers have answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -23,10 +23,10 @@ use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
 pub const MEMBER_PATH: &str = "/member";
-/// Time after which another request to the same address starts while the first one still waits. A
-/// connection may hang although its peer is healthy.
+/// Time without an answer after which a further request is sent to the same address. The first
+/// connection may hang although the peer is healthy.
 const HEDGE_AFTER: Duration = Duration::from_secs(2);
-/// Pause before a request to a peer without an answer is repeated.
+/// Pause before a request or a lookup is repeated.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval at which the number of concurrent requests doubles. The number reaches 256 within two
 /// seconds.
@@ -80,7 +80,7 @@ pub async fn query_peers(
     // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
     let mut unresolved: BTreeMap<usize, String> =
         (0..peers.len()).map(|index| (index, not_found())).collect();
-    // Addresses that are to be asked or have been asked, and those that have not answered yet.
+    // `queried`: all addresses found so far. `silent`: those that have not answered yet.
     let (mut queried, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let lookup = |index: usize, pause: Duration| {
         let Peer { host, port } = peers[index].clone();

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream with a time limit for the peer to read. The time starts when a write has to wait, and
-/// ends when everything written has been flushed.
+/// A stream with a time limit for the peer to read. The clock starts when a write or a flush has to
+/// wait, and stops when a flush finishes.
 #[derive(Debug)]
 pub struct ReadInTime<S> {
     stream: S,

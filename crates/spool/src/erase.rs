@@ -1,9 +1,11 @@
 //! Removes the rows of erased drivers from a spool directory that no process uses.
 //!
-//! Guarantee: all other rows stay. A new file without the erased rows is fsynced before the old
-//! file is removed. A crash in between leaves two files. Then the rows that are in both become
-//! duplicates, which collapse in ClickHouse, and the next erasure removes the old file. After a
-//! successful erasure, a power cut does not bring an erased row back.
+//! Guarantee: all other rows stay. After a successful erasure, a power cut does not bring an erased
+//! row back.
+//!
+//! A new file without the erased rows is fsynced before the old file is removed. A crash in between
+//! leaves both files. The rows that are in both are then inserted twice, and ClickHouse collapses
+//! the duplicates. The next erasure removes the old file.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -56,7 +58,7 @@ impl Spool {
                     continue;
                 }
             };
-            let Some(remaining) = without(&inserts, &is_erased) else {
+            let Some(remaining) = without_erased(&inserts, &is_erased) else {
                 counts.unreadable += 1;
                 continue;
             };
@@ -95,7 +97,8 @@ impl Spool {
                 Kind::Row => {
                     let path = self.dir.join(&listed.name);
                     let row = format::read(&Bytes::from(fs::read(&path)?)).ok();
-                    let Some(remaining) = row.and_then(|row| without(&row, is_erased)) else {
+                    let Some(remaining) = row.and_then(|row| without_erased(&row, is_erased))
+                    else {
                         counts.unreadable += 1;
                         continue;
                     };
@@ -127,7 +130,7 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseC
         let counted = inserts.and_then(|inserts| {
             let rows =
                 |inserts: &[Insert]| inserts.iter().map(|insert| insert.rows as u64).sum::<u64>();
-            Some(rows(&inserts) - rows(&without(&inserts, &is_erased)?))
+            Some(rows(&inserts) - rows(&without_erased(&inserts, &is_erased)?))
         });
         match counted {
             Some(rows) => counts.rows += rows,
@@ -139,7 +142,7 @@ pub fn count(dir: &Path, is_erased: impl Fn(&[u8]) -> bool) -> io::Result<EraseC
 
 /// Returns the inserts without the rows of erased drivers; `None` if the driver ids cannot be
 /// located, as in a file of a newer version.
-fn without(inserts: &[Insert], is_erased: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
+fn without_erased(inserts: &[Insert], is_erased: &impl Fn(&[u8]) -> bool) -> Option<Vec<Insert>> {
     let remaining = |insert: &Insert| insert.without(is_erased).map(|(remaining, _)| remaining);
     inserts.iter().map(remaining).collect()
 }

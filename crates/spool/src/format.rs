@@ -7,9 +7,12 @@
 //! | 8 | `MILEPOST` |
 //! | 4 | format version, 1 |
 //! | 4 | number of inserts, 1 or 2 |
-//! | 8, 4, 8 for each insert | number of rows, length of the statement, length of the body |
-//! | the two lengths | statement (UTF-8), then body |
-//! | 16 | XXH3-128 of all bytes before it |
+//! | 8 | for each insert: number of rows |
+//! | 4 | length of the statement in bytes |
+//! | 8 | length of the body in bytes |
+//! | that length | statement (UTF-8) |
+//! | that length | body |
+//! | 16 | after all inserts: XXH3-128 of all bytes before it |
 //!
 //! A reader verifies the checksum first. A file that was truncated, altered or extended is
 //! [`Damaged`], and no part of it is used.

@@ -3,8 +3,9 @@
 //! Guarantee: a batch for which [`Spool::store`] has returned `Ok` survives a crash and a power
 //! cut. To this end, the file is written under another name, fsynced and renamed, and the directory
 //! is fsynced. A truncated or altered file is never used, not even in part. One process owns the
-//! directory and holds its lock. A write is refused if the files together would exceed `bytes_max`.
-//! No file overwrites another one.
+//! directory and holds its lock; [`Spool::open`] refuses a directory that another process holds.
+//! [`Spool::store`] refuses a batch if the files together would exceed `bytes_max`. No file
+//! overwrites another one.
 //!
 //! Each batch is one file, which never changes:
 //!
@@ -18,9 +19,6 @@
 //!
 //! Every function blocks for as long as the disk takes: never call one on a thread that serves
 //! requests.
-//!
-//! [`Spool::open`] refuses a directory that another process holds. [`Spool::store`] refuses a batch
-//! that would exceed `bytes_max`.
 
 pub mod erase;
 pub mod format;
@@ -97,7 +95,8 @@ pub struct Spool {
     dir: PathBuf,
     /// `spool.bytes_max`.
     bytes_max: u64,
-    /// Random number of this process, part of the names of its files.
+    /// Random number of this process, in the names of its files. It keeps names unique if the
+    /// files of several directories are moved into one.
     tag: u32,
     state: Mutex<State>,
     _lock: fs::File,
@@ -285,7 +284,7 @@ pub enum Kind {
     Damaged,
     /// A row in quarantine that is too large to insert.
     Row,
-    /// A crash interrupted the write.
+    /// A file that a process is writing, or whose write was interrupted by a crash.
     Unfinished,
 }
 

@@ -37,9 +37,9 @@ impl Address {
     /// Returns every address of the host name, or the name itself if it has one address. `None`:
     /// the name did not resolve.
     ///
-    /// A host with both IPv4 and IPv6 addresses is one server. So only addresses of the same family
-    /// as the first address are returned. The resolver lists the family first that this machine can
-    /// reach.
+    /// Only addresses of the same family (IPv4 or IPv6) as the first address are returned, because
+    /// a host with both families is one server. The resolver first lists the family that this
+    /// machine can reach.
     pub async fn all(&self) -> Option<Vec<Self>> {
         let addresses =
             timeout(TCP_TIMEOUT, lookup_host((self.host.as_str(), self.port))).await.ok()?.ok()?;
@@ -61,7 +61,8 @@ impl Address {
         reached.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Connects without a time limit for the lookup. `within`: the time that the addresses share.
+    /// Like [`reach`](Self::reach), but without a time limit for the lookup. `within`: the time
+    /// that all addresses together get.
     async fn reach_any(&self, within: Duration) -> io::Result<TcpStream> {
         let addresses: Vec<_> = match self.ip {
             Some(ip) => vec![SocketAddr::new(ip, self.port)],

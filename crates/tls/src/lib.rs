@@ -10,8 +10,6 @@
 //! configured files are read again for every connection, so an operator can replace them without a
 //! restart. If a file cannot be used, milepost logs the fault, and keeps the last usable files.
 //! Uses rustls with ring, which needs no C library.
-//!
-//! milepost never connects over TLS to a server whose certificate cannot be verified.
 
 mod address;
 mod explain;
@@ -138,8 +136,9 @@ impl Files {
         path.as_deref().map(read).transpose()
     }
 
-    /// Builds the TLS configuration. Fails if a file does not hold what its setting requires, or if
-    /// `ca_file` is not set and the system has no list of CAs.
+    /// Builds the TLS configuration. Fails if a file does not contain the certificates or the key
+    /// that its setting requires. Also fails if `ca_file` is not set and the system has no list of
+    /// CAs.
     fn build(&self, contents: &Contents) -> Result<ClientConfig, Error> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -245,11 +244,11 @@ pub struct Tls {
     files: Files,
     reader: OneReader<Result<Arc<ClientConfig>, Error>>,
     /// The last usable files, and the throttle of log lines about unusable files.
-    last: Mutex<(Option<Last>, Throttle)>,
+    last: Mutex<(Option<LastUsable>, Throttle)>,
 }
 
-/// The files as they were last used, and the TLS configuration that was built from them.
-struct Last {
+/// The last usable files, and the TLS configuration that was built from them.
+struct LastUsable {
     contents: Contents,
     read_at: Instant,
     config: Arc<ClientConfig>,
@@ -278,7 +277,8 @@ impl Tls {
         stream: TcpStream,
     ) -> Result<Box<dyn Stream>, Error> {
         let this = Arc::clone(&self);
-        // A hung disk blocks connections to this server only.
+        // `reader` waits for the disk on a thread of its own, so a hung disk blocks only the
+        // connections to this server.
         let config = self.reader.read(move || this.config()).await?;
         let failed = |source: io::Error| {
             let source = without_time(source);
@@ -297,6 +297,8 @@ impl Tls {
         let mut guard = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, unusable_log) = &mut *guard;
         let read = self.files.read();
+        // Build the configuration again only if a file has changed. Without `ca_file`, build it
+        // again also after a while, because the system's list of CAs may have changed.
         if let (Ok(contents), Some(used)) = (&read, &*last)
             && *contents == used.contents
             && (self.files.ca.is_some() || used.read_at.elapsed() < SYSTEM_CAS_AGE_MAX)
@@ -309,7 +311,7 @@ impl Tls {
         match (built, &*last) {
             (Ok((contents, config)), _) => {
                 let read_at = Instant::now();
-                *last = Some(Last { contents, read_at, config: Arc::clone(&config) });
+                *last = Some(LastUsable { contents, read_at, config: Arc::clone(&config) });
                 Ok(config)
             }
             (Err(error), Some(used)) => {

@@ -32,9 +32,9 @@ pub async fn watch(nodes: Vec<Address>) -> (watch::Receiver<Vec<Address>>, JoinH
     (receiver, resolver)
 }
 
-/// Resolves the names of the nodes. If a name does not resolve, returns the addresses that it has
-/// in `last`, or the name itself if it has none in `last`. An address that two names share is
-/// returned once.
+/// Resolves the names of the nodes. A name that does not resolve keeps its addresses from `last`;
+/// if `last` has no address for the name, the name itself is returned. An address that two names
+/// share is returned once.
 pub async fn resolve(nodes: &[Address], last: &[Address]) -> Vec<Address> {
     // Resolve all names at once: if the resolver does not answer, its timeout passes only once.
     let lookups: Vec<_> =

@@ -1,10 +1,10 @@
-//! Reads files on a blocking thread, one read at a time, so that a hung disk blocks only one thread
-//! even if many callers wait.
+//! Reads files on a thread for blocking work, one read at a time. So a hung disk blocks only one
+//! thread, even if many callers wait.
 
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// The read that is running, if any.
+/// Runs one read at a time. Holds the read that is running, if any.
 #[derive(Debug)]
 pub struct OneReader<T>(Mutex<Option<JoinHandle<T>>>);
 

@@ -2,9 +2,9 @@
 //! and ends its sessions.
 //!
 //! Guarantee: no message is acknowledged before it is durable. A session is first unsubscribed, so
-//! that new messages go to the other members of the group, and ended only when it is empty. If no
-//! other member is known to be subscribed, the command refuses, because new messages would be lost;
-//! `--leave` overrides this.
+//! that new messages go to the other members of the group. It is ended only when it is empty. If no
+//! other member is known to be subscribed, the command fails at once, because new messages would be
+//! lost; `--leave` overrides this.
 
 use std::fmt;
 use std::time::Duration;
@@ -105,8 +105,10 @@ impl fmt::Display for Drained {
 /// Empties the sessions of a client id, and ends them.
 ///
 /// # Errors
-/// The member is running; no other member is known to stay, and `leave` is false; the tables do not
-/// match this binary, or ClickHouse does not answer; or a task ended unexpectedly.
+/// - The member is running.
+/// - No other member is known to stay, and `leave` is false.
+/// - The tables do not match this binary, or ClickHouse does not answer.
+/// - A task ended unexpectedly.
 pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     let DrainArgs { client_id, leave, within } = args;
     let remaining = remaining_member(&config, &client_id).await?;
@@ -125,6 +127,8 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     }
     tables::ready(&config).await?;
     config.mqtt.client_id = client_id;
+    // With no sessions of its own, the consumer treats all sessions of the client id as former
+    // ones: it unsubscribes, empties and ends them.
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // messages that cannot be inserted now stay with the broker
     let mut signals = Signals::new()?;

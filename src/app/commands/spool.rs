@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, sleep_until};
 use tracing::{info, warn};
 
-use crate::app::run::delivery;
+use crate::app::run::delivery_config;
 use crate::executor::Executor;
 use milepost_clickhouse::ClickHouse;
 use milepost_command::{Outcome, Shown, Signals, tables};
@@ -41,8 +41,8 @@ fn files(config: &Config) -> Result<Vec<Listed>> {
     spool::list(dir).with_context(|| format!("spool.dir: cannot read {}", dir.display()))
 }
 
-/// The files of a spool, and totals: `batches` and `positions` count only files that can be
-/// batches; `bytes` counts all files.
+/// The files of a spool, with totals. `batches` and `positions` count only batch files whose name
+/// milepost could have given; `bytes` counts all files.
 #[derive(Debug)]
 pub struct Listing {
     dir: PathBuf,
@@ -195,8 +195,9 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// while the tables do not match this binary.
 ///
 /// # Errors
-/// There is no spool, or it is in use; a migration was edited after it was applied; or the list of
-/// erased drivers cannot be read.
+/// - There is no spool, or another process uses it.
+/// - A migration was edited after it was applied.
+/// - The list of erased drivers cannot be read.
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
@@ -204,7 +205,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     let (spool, inventory) = Spool::open(&settings.dir, settings.bytes_max)?;
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let mut signals = Signals::new()?;
-    let mut policy = Delivery::new(delivery(config), inventory);
+    let mut policy = Delivery::new(delivery_config(config), inventory);
     let totals = policy.totals();
     info!(batches = totals.spool_batches, positions = totals.in_spool, "replaying");
     tokio::select! {
@@ -215,7 +216,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
             if is_empty {
                 return Ok(Outcome::Clean);
             }
-            return Ok(data_left(settings, totals.spool_batches));
+            return Ok(log_data_left(settings, totals.spool_batches));
         }
     }
     let (erased_sender, erased) = watch::channel(clickhouse.erased().await?);
@@ -276,7 +277,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
         "replay ended; the counts are positions"
     );
     if totals.spool_batches > 0 {
-        return Ok(data_left(settings, totals.spool_batches));
+        return Ok(log_data_left(settings, totals.spool_batches));
     }
     let unreplayed = files(config)?.iter().filter(|file| file.kind != Kind::Unfinished).count();
     if unreplayed > 0 {
@@ -288,7 +289,7 @@ pub async fn replay(config: &Config) -> Result<Outcome> {
     Ok(if unreplayed > 0 || totals.quarantined > 0 { Outcome::DataLeft } else { Outcome::Clean })
 }
 
-fn data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {
+fn log_data_left(settings: &milepost_config::Spool, batches: u64) -> Outcome {
     warn!(dir = %settings.dir.display(), batches, "batches left in the spool");
     Outcome::DataLeft
 }
