@@ -43,6 +43,7 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     let target = |node| BrokerTarget { mqtt, node, login: login.as_ref() };
     let mut open = Vec::new();
     for target in nodes.iter().map(target) {
+        // Request the configured session expiry: the CONNACK says how much of it the broker grants.
         match Client::open(target, mqtt.session_expiry).await {
             Ok((probe, connack)) => {
                 probe.leave().await;
@@ -88,8 +89,8 @@ fn report_connect_error(
         ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
         }
-        // A starting broker may refuse as busy, but the client has already repeated its CONNECT for
-        // as long as that may take.
+        // A broker that is starting may refuse as busy. But the client has already repeated its
+        // CONNECT for as long as a start may take.
         ClientError::Codec(CodecError::Refused { reason, .. }) if client::BUSY.contains(reason) => {
             report.error("broker", why, "see the broker's log for why it accepts no clients");
         }
@@ -306,8 +307,8 @@ async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
     }
 }
 
-/// Returns whether the broker grants a subscription to its counters. Uses a separate connection,
-/// because some brokers close the connection instead of refusing.
+/// Reports and returns whether the broker grants a subscription to its counters. Uses a separate
+/// connection, because some brokers close the connection instead of refusing.
 async fn broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \
                        \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";

@@ -20,7 +20,7 @@ const NODES_TOPIC: &str = "$SYS/brokers";
 /// Number of test messages: enough that each member almost surely receives one, under any strategy
 /// other than `local`.
 const MESSAGES: usize = 10;
-/// The setting that a cluster needs, and why.
+/// Advice: the setting that a cluster of EMQX nodes needs, and why.
 const LOCAL_STRATEGY: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other \
                               strategy EMQX keeps assigning messages to a node that died, and \
                               drops them uncounted";
@@ -61,8 +61,8 @@ fn report_missing_nodes(report: &mut Report, names: &[String], (subject, count):
     );
 }
 
-/// Checks that milepost reaches all nodes and, with a topic, which member receives a message.
-/// `targets`: the nodes that answer, at least one.
+/// Checks that milepost reaches all nodes. If `probe_topic` is given and two nodes answer, also
+/// checks which member receives a message. `targets`: the nodes that answer, at least one.
 pub(super) async fn check(
     report: &mut Report,
     targets: &[BrokerTarget<'_>],

@@ -26,13 +26,13 @@ struct Replica {
     table: String,
     is_readonly: bool,
     is_session_expired: bool,
-    /// Seconds.
+    /// Delay in seconds.
     delay: u64,
-    /// Number of entries that wait.
+    /// Number of entries in the replication queue.
     queue: u64,
     /// Number of replicas of the table.
     total: u64,
-    /// Number of these that have a session with Keeper.
+    /// Number of replicas of the table that have a session with Keeper.
     active: u64,
     exception: String,
 }
@@ -59,7 +59,7 @@ pub(super) async fn check(
     tables: &[[String; 3]],
     defaults: &[[String; 2]],
 ) -> Result<(), Error> {
-    if !has_replicas_to_check(report, config, tables) {
+    if !check_engines_and_quorum(report, config, tables) {
         return Ok(());
     }
     let sql = format!(
@@ -92,7 +92,7 @@ fn replica(row: [String; 8]) -> Replica {
 }
 
 /// Checks the engines and the quorum. Returns whether there are replicas to check.
-fn has_replicas_to_check(
+fn check_engines_and_quorum(
     report: &mut Report,
     config: &config::ClickHouse,
     tables: &[[String; 3]],
@@ -196,7 +196,8 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     if !without_keeper.is_empty() || !readonly.is_empty() {
         return; // without Keeper the other values are stale
     }
-    // No rows: the server does not fill system.replicas, or hides the replicas from this user.
+    // If there is no row, the server does not fill system.replicas, or hides the replicas from this
+    // user.
     let Some(weakest) = replicas.iter().min_by_key(|replica| (replica.active, replica.total))
     else {
         return report.warning(
@@ -289,7 +290,7 @@ mod tests {
         let tables: Vec<_> =
             tables.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
         let mut report = Report::default();
-        has_replicas_to_check(&mut report, &config(toml), &tables);
+        check_engines_and_quorum(&mut report, &config(toml), &tables);
         report
     }
 

@@ -249,6 +249,8 @@ async fn tables(
     let receives_inserts = |name: &str| TABLES.iter().any(|table| table.name == name);
     let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
     let expected = clickhouse.tables();
+    // Without SHOW TABLES, this user sees only tables for which it has a grant. Then report only
+    // the tables that receive inserts as missing.
     let missing: Vec<&str> = (expected.iter().map(String::as_str))
         .filter(|name| !exists(name) && (sees_all || receives_inserts(name)))
         .collect();
@@ -312,7 +314,8 @@ async fn fields(
     for column in &name_conflicts {
         report.error("fields", column, "see docs/fields.md");
     }
-    // Until a violation is corrected, migrate changes no view.
+    // Report the views only if nothing else is wrong: `migrate` changes no view before a violation
+    // is corrected.
     if violations.is_empty() && to_add.is_empty() && !stale_views.is_empty() {
         report.warning(
             "fields",
@@ -385,7 +388,7 @@ fn durability(
             to_deduplicate
                 .push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
-        // Look at both settings, so that each unreadable one is reported.
+        // `map` evaluates both settings, so each unreadable one is reported.
         let lacks_fsync = !replicated
             && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))
                 != [false; 2];

@@ -54,8 +54,8 @@ pub(super) async fn check(
             is_written_directly: internal_replication == "0",
         })
         .collect();
-    let has_no_shards = compare_tables(report, config, tables, &hosts);
-    if has_no_shards {
+    let has_shards = compare_tables(report, config, tables, &hosts);
+    if !has_shards {
         return Ok(());
     }
     let database = &config.database;
@@ -93,8 +93,8 @@ fn cluster_name(cluster: &str) -> String {
     }
 }
 
-/// Compares the tables with the configuration and the cluster. Returns whether there are no shards
-/// to check.
+/// Compares the tables with the configuration and the cluster. Returns whether the configuration
+/// and the tables have shards, which can then be checked.
 fn compare_tables(
     report: &mut Report,
     config: &config::ClickHouse,
@@ -125,7 +125,7 @@ fn compare_tables(
                 format!("set clickhouse.shards = true; {NEW_DATABASE_ADVICE}"),
             );
         }
-        return true;
+        return false;
     };
     let cluster = config.cluster.as_deref().unwrap_or_default();
     let expected = format!("'{}', 'positions', cityHash64(driver_id))", config.database);
@@ -160,7 +160,7 @@ fn compare_tables(
     } else {
         report.ok(SUBJECT, format!("{shards}, and inserts reach all of them"));
     }
-    false
+    true
 }
 
 /// Reports that the views in `names` read only one shard's table.

@@ -151,7 +151,7 @@ fn raw(from: &[String]) -> String {
 /// unknown.
 fn expression(field: &Field) -> String {
     let raw = raw(&field.from);
-    if let Some([least, most]) = field.kind.numbers() {
+    if let Some([least, most]) = field.kind.number_range() {
         return number(field, &raw, least, most);
     }
     // Excludes the values that stand for unknown.

@@ -45,7 +45,7 @@ pub enum ClientError {
     NotReached(#[from] tls::Error),
     #[error(transparent)]
     Codec(#[from] CodecError),
-    #[error("the connection broke{}", explained(.0))]
+    #[error("the connection broke{}", explanation_suffix(.0))]
     Broken(#[from] io::Error),
     #[error("the broker closed the connection")]
     Closed,
@@ -53,8 +53,8 @@ pub enum ClientError {
     Unanswered,
 }
 
-/// Returns the explanation of a TLS error after `: `, or nothing.
-fn explained(error: &io::Error) -> String {
+/// Returns `: ` and the explanation of a TLS error; an empty string for any other error.
+fn explanation_suffix(error: &io::Error) -> String {
     let explanation = tls::explain(Server::Broker, error);
     explanation.map_or(String::new(), |explanation| format!(": {explanation}"))
 }

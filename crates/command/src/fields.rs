@@ -12,8 +12,8 @@ use milepost_decode::rfc3339 as parse_rfc3339;
 /// Range of a DateTime64 column in milliseconds since 1970: the years 1900 to 2299.
 const DATETIME64_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_413_791_999_999.0;
 
-/// Returns the column's value; null if the attribute is missing, invalid or declared unknown.
-pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
+/// Returns the column's value; null if the attribute is missing, invalid or listed in `unknown`.
+pub(super) fn column_value(field: &Field, attributes: &Attributes) -> Value {
     let attribute = source_attribute(field, attributes);
     attribute.and_then(|(_, raw)| value(field, raw)).unwrap_or(Value::Null)
 }
@@ -28,8 +28,8 @@ fn source_attribute<'a>(
 }
 
 /// Explains why the column is NULL although the device sent a value. Returns `None` if the column
-/// is not NULL, or if the value is declared unknown.
-pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String> {
+/// is not NULL, or if the value is listed in `unknown`.
+pub(super) fn explain_null(field: &Field, attributes: &Attributes) -> Option<String> {
     let (name, raw) = source_attribute(field, attributes)?;
     let number: Option<f64> = raw.parse().ok();
     let is_unknown =
@@ -48,9 +48,10 @@ pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String>
     Some(format!("{name} is \"{raw:.60}\", {why}; attributes keep the text"))
 }
 
-/// Returns the column's value for this string; `None` if the string is invalid or declared unknown.
+/// Returns the column's value for this string; `None` if the string is invalid, or is listed in
+/// `unknown`.
 fn value(field: &Field, raw: &str) -> Option<Value> {
-    if let Some([lowest, highest]) = field.kind.numbers() {
+    if let Some([lowest, highest]) = field.kind.number_range() {
         return number(field, raw, lowest, highest);
     }
     if field.unknown.iter().any(|unknown| unknown == raw) {

@@ -13,7 +13,7 @@ use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// The reason that is reported for not being ready until ClickHouse has been queried once.
+/// The reason for not being ready that is reported before the first query to ClickHouse.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
 pub const CHECK_INTERVAL_READY: Duration = Duration::from_secs(30);
@@ -45,6 +45,8 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
         let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
         report(&why);
         if let Some(cause) = cause {
+            // Leave an endpoint that does not answer at once. Leave one that answers, but refuses,
+            // only for an endpoint that is known to be usable.
             if !is_refused {
                 clickhouse.leave_endpoint(endpoint, cause, &why);
             } else if leave_for_usable_endpoint(clickhouse, cause, &why).await {

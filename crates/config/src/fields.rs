@@ -32,8 +32,8 @@ const COLUMNS: &str = include_str!("../../../sql/columns.sql");
 /// A column that only `last_positions_state` has, so `sql/columns.sql` does not list it.
 const VERSION: &str = "version";
 
-/// Returns whether a table or view of fixes has a column of this name that is not a field.
-fn is_taken(name: &str) -> bool {
+/// Returns whether milepost itself gives the tables and views of fixes a column of this name.
+fn is_builtin_column(name: &str) -> bool {
     let lines = COLUMNS.lines().map(str::trim_start).filter(|line| !line.starts_with("--"));
     name == VERSION || lines.filter_map(|line| line.split(' ').next()).any(|column| column == name)
 }
@@ -91,11 +91,12 @@ impl Reader<'_> {
         Some(Field { name, from, kind: kind?, comment, unit, min, max, unknown })
     }
 
-    /// Reads `from`, and returns its paths as `keep` writes them.
+    /// Reads `from`, and returns its paths in the notation of `keep`.
     fn from(&mut self) -> Vec<String> {
         let key = self.key("from");
         let given: Option<Vec<String>> = self.settings.read(&key);
-        // If a value is given but was not read, its type is wrong, which is already reported.
+        // A value that is given but was not read has the wrong type, which `Settings::read` has
+        // reported.
         let is_reported = given.is_none() && self.settings.is_given(&key);
         let mut given = given.unwrap_or_default();
         given.retain(|from| !from.is_empty());
@@ -163,7 +164,7 @@ impl Reader<'_> {
         let key = self.key(name);
         let limit: f64 = self.settings.read(&key)?;
         self.settings.show(&key, &limit);
-        match kind.map(|kind| (kind, kind.numbers())) {
+        match kind.map(|kind| (kind, kind.number_range())) {
             Some((kind, None)) => {
                 self.add_violation(name, format!("only for numbers; the type is {kind}"))
             }
@@ -175,8 +176,8 @@ impl Reader<'_> {
         Some(limit)
     }
 
-    /// Reads `unknown`. Adds the number of each unknown name of an Enum8, and the name of each
-    /// unknown number.
+    /// Reads `unknown`, the values that stand for "unknown". For an Enum8, adds the counterpart of
+    /// each value: the number of a name, or the name of a number.
     fn unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
         let key = self.key("unknown");
         let mut values: Vec<String> = self.settings.read(&key).unwrap_or_default();
@@ -190,7 +191,7 @@ impl Reader<'_> {
         }
         for value in &values {
             let is_number = value.parse::<f64>().is_ok_and(f64::is_finite);
-            if kind.is_some_and(|kind| kind.numbers().is_some()) && !is_number {
+            if kind.is_some_and(|kind| kind.number_range().is_some()) && !is_number {
                 self.add_violation(
                     "unknown",
                     format!("\"{value}\" is not a number, which the type requires"),
@@ -231,7 +232,7 @@ fn check_name(name: &str) -> Result<(), String> {
              most {NAME_BYTES_MAX} bytes"
         ));
     }
-    if is_taken(name) {
+    if is_builtin_column(name) {
         return Err("the tables have a column of this name; choose another".to_owned());
     }
     Ok(())

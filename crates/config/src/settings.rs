@@ -34,7 +34,8 @@ impl Error {
     }
 }
 
-/// The values of the file and the environment, and what reading them has found so far.
+/// The values of the file and the environment. Reading them collects the effective configuration
+/// and the violations.
 #[derive(Default)]
 pub struct Settings {
     /// Values that no section has read yet.
@@ -56,7 +57,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates the settings of which nothing has been read yet.
+    /// Creates settings from these values, none of which has been read yet.
     pub fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
@@ -77,8 +78,7 @@ impl Settings {
         self.violations.push(format!("{key}: {problem}"));
     }
 
-    /// Returns the value. If `value` is an error, adds it as a violation of `key`, and returns
-    /// `None`.
+    /// Returns the value of an `Ok`. Adds an error as a violation of `key`, and returns `None`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         value.map_err(|problem| self.add_violation(key, problem)).ok()
     }
@@ -231,7 +231,7 @@ impl Settings {
         let violations_before = self.violations.len();
         let value = self.value(key, default);
         let allowed = format!("{}..={}", range.start(), range.end());
-        // The value is not a number if reading it has added a violation.
+        // Reading adds a violation if the value is not a number.
         if let Some(not_a_number) = self.violations.get_mut(violations_before) {
             *not_a_number += &format!(" in {allowed}");
         } else if !range.contains(&value) {

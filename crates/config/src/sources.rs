@@ -47,7 +47,8 @@ fn keep_fields(settings: &mut Settings, sources: Vec<Source>, fields: &[Field]) 
     keeping.collect()
 }
 
-/// Reads the sources without the names that fields need.
+/// Reads the sources. Each keeps only the names of its own `keep`; [`keep_fields`] adds the names
+/// that `[fields.NAME]` needs.
 fn sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
     if !topics.is_empty() {
         report_unused(settings, mappings);
@@ -133,7 +134,7 @@ fn report_unused(settings: &mut Settings, mappings: &Mappings) {
 }
 
 /// Checks a topic filter, and returns the number of levels that are `+`.
-pub(super) fn filter(topic: &str) -> Result<usize, String> {
+pub(super) fn plus_levels(topic: &str) -> Result<usize, String> {
     let pluses = topic.split('/').filter(|level| *level == "+").count();
     let expected =
         "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
@@ -222,7 +223,7 @@ impl Entry<'_> {
         if topic.is_none() {
             self.add_violation("topic", "required: a filter such as \"owntracks/+/+\"");
         }
-        let pluses = topic.as_deref().and_then(|topic| self.valid("topic", filter(topic)));
+        let pluses = topic.as_deref().and_then(|topic| self.valid("topic", plus_levels(topic)));
         let format = self.format(mappings);
         let driver = self.driver(pluses, format.as_ref());
         let keep = self.keep(format.as_ref());
@@ -443,8 +444,7 @@ impl Entry<'_> {
     }
 
     /// Reads the keys that few formats need: units of angles and of accuracy, hemispheres, values
-    /// that stand for unknown, and messages without a position. Returns whether there is a unit of
-    /// lat and lng.
+    /// that stand for unknown, and messages without a position. Returns whether `lat_unit` is set.
     fn rare_keys(&mut self, more: &mut More) -> bool {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {

@@ -47,7 +47,7 @@ pub struct Mqtt {
     pub buffer_bytes_max: usize,
 }
 
-/// The settings of ClickHouse that milepost-map shares.
+/// The settings of ClickHouse that milepost and milepost-map both read.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// `http://host:port` or `https://host:port`
@@ -145,7 +145,7 @@ pub enum Replication {
 pub enum InsertQuorum {
     /// A majority, and at least two; no quorum if the tables are not replicated.
     Auto,
-    /// 0: no quorum.
+    /// This number of replicas; 0 means no quorum.
     Replicas(u8),
 }
 

@@ -57,8 +57,8 @@ struct Row {
     ready: bool,
     /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Average rate between two refreshes; `None` without an earlier answer of the same process.
-    /// The next two fields are rates as well.
+    /// Average between two refreshes, like the two rates below. `None` if there is no earlier
+    /// answer of the same process.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,
@@ -66,8 +66,9 @@ struct Row {
     insert_errors: Option<f64>,
     /// 99th percentile of the batches' lag.
     lag_p99_seconds: Option<f64>,
-    /// Median age of the fixes at receipt. The next field is the 99th percentile of this age.
+    /// Median age of the fixes at receipt.
     fix_age_p50_seconds: Option<f64>,
+    /// 99th percentile of the age of the fixes at receipt.
     fix_age_p99_seconds: Option<f64>,
     positions_in_flight: f64,
     unacked: f64,

@@ -37,8 +37,8 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 struct Waiting {
     fix: Position,
     waits_since: Instant,
-    /// Whether the payload had no time. Then each process that receives the fix gives it the time
-    /// of receipt, so the stored `ts` may differ from this one.
+    /// Whether the payload had no time. Then each process uses its own time of receipt as the `ts`,
+    /// so the stored `ts` may differ from this one.
     is_undated: bool,
 }
 
@@ -70,6 +70,7 @@ pub async fn follow(
     let (until, mut ping_at, mut query_at) = (began + duration, began + PING_EVERY, began);
     let mut waiting = Vec::new();
     loop {
+        // ClickHouse is queried only while fixes wait to be stored.
         let wake_at = if waiting.is_empty() { until } else { until.min(query_at) };
         let received =
             probe.wait_for(STORED_TIMEOUT, |packet| decode_for(packet, &decoder, &driver_id));
@@ -94,7 +95,7 @@ pub async fn follow(
                 probe.leave().await;
                 return Ok(());
             }
-            lines += &outcomes(&clickhouse, &driver_id, &mut waiting).await?;
+            lines += &take_outcomes(&clickhouse, &driver_id, &mut waiting).await?;
             query_at = now + QUERY_EVERY;
         }
         if !lines.is_empty() && !print(&lines)? || now >= until {
@@ -168,8 +169,9 @@ fn received_lines(
     )
 }
 
-/// Removes the fixes that are stored or given up from `waiting`, and returns their lines.
-async fn outcomes(
+/// Removes from `waiting` the fixes that are stored or have waited for [`STORED_TIMEOUT`]. Returns
+/// their lines.
+async fn take_outcomes(
     clickhouse: &ClickHouse,
     driver_id: &DriverId,
     waiting: &mut Vec<Waiting>,
