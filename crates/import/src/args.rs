@@ -211,7 +211,8 @@ impl ImportArgs {
     }
 
     /// Returns the fields whose unit an option states. Leaves out the speed of GeoJSON: there
-    /// `--speed-unit` is mandatory, so giving it does not settle a unit that the file states.
+    /// `--speed-unit` is mandatory, so it does not show that the operator knows of a unit that the
+    /// file states.
     pub(super) fn settled_units(&self, kind: Kind) -> Vec<&str> {
         let alt = self.alt_unit.map(|_| "alt");
         let speed = self.speed_unit.filter(|_| kind != Kind::GeoJson).map(|_| "speed");

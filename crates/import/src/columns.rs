@@ -89,9 +89,9 @@ pub(super) fn find(
             }
             None => {
                 let mut column = find_by_name(columns, quantity, names)?;
-                if let (Some(local), "ts") = (column, field) {
-                    let whole = whole_time(columns, sample, local);
-                    column = Some(utc_time(columns, sample, whole)?);
+                if let (Some(times), "ts") = (column, field) {
+                    let dated = dated_column(columns, sample, times);
+                    column = Some(utc_column(columns, sample, dated)?);
                 }
                 if field.ends_with("_hemisphere") {
                     column = column.filter(|column| may_be_hemisphere(column.at, rows));
@@ -107,7 +107,7 @@ pub(super) fn find(
     for (field, column) in &mut found {
         let quantity = quantity_of(field);
         // Some programs write the units in a row below the names, others after each value. The
-        // decoder itself reads what follows the number of a coordinate.
+        // decoder itself reads a unit after the number of a coordinate.
         if let (Some(quantity), None) = (quantity, column.unit) {
             let value = value(column.at);
             let after_value =
@@ -161,23 +161,23 @@ fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
     !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
 }
 
-/// Returns a column of times with dates if `found`, a column of times, has no dates. Returns
-/// `found` if it has dates, or if the file has no such column. Small numbers count as times without
-/// dates, because they may count from the start of a recording.
-fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
+/// Returns `found`, a column of times, if its times have dates. Otherwise returns another column of
+/// times that have dates; `found` if there is none. A small number counts as a time without a date,
+/// because it may count from the start of a recording.
+fn dated_column(columns: &[String], sample: &[String], found: Column) -> Column {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     // As Unix time, a number of up to seven digits is in 1970.
     let is_small = degrees(value(found.at)).is_some_and(|number| number.abs() < 1e7);
     if !is_small && !is_time_of_day(value(found.at)) {
         return found;
     }
-    let is_whole = |at: &usize| {
+    let is_dated = |at: &usize| {
         let time = value(*at);
         is_name_of("ts", &columns[*at])
             && (is_instant(time) || time.contains(':') && !is_time_of_day(time))
     };
-    let whole = (0..columns.len()).find(is_whole);
-    whole.map_or(found, |at| Column { at, unit: None })
+    let dated = (0..columns.len()).find(is_dated);
+    dated.map_or(found, |at| Column { at, unit: None })
 }
 
 /// Returns the column of UTC times beside `local`, a column of times without a zone. Returns
@@ -185,7 +185,7 @@ fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
 ///
 /// # Errors
 /// The file has times of day in UTC that differ from those of `local`, but no date in UTC.
-fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
+fn utc_column(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
     const TIMES: [&str; 10] = [
         "utcdatetime",
         "datetimeutc",
@@ -325,8 +325,8 @@ fn is_coordinate(field: &str) -> bool {
     matches!(field, "lat" | "lng")
 }
 
-/// Returns pairs of columns' indices: of a column with degrees, and of a column that may hold the
-/// minutes or seconds of these degrees.
+/// Returns pairs of column indices: a column with degrees, and a column that may hold the minutes
+/// or seconds of these degrees.
 pub(super) fn split_degrees(
     columns: &[String],
     rows: &[Vec<String>],
@@ -350,9 +350,9 @@ pub(super) fn split_degrees(
     pairs.filter(|(_, part)| found.iter().all(|(_, column)| column.at != *part)).collect()
 }
 
-/// Returns the column whose name is one of `names`, the preferred name first. Of columns with the
-/// same name, a column with a unit in words is read only if it is the only column. So of
-/// `Alt (m HAE)` and `Alt (m above WGS84)`, none is read.
+/// Returns the column whose name is one of `names`. Tries these names in their order. If several
+/// columns have the name, prefers the one without a unit in words. If all of them have such a unit,
+/// returns none of them: neither `Alt (m HAE)` nor `Alt (m above WGS84)`.
 ///
 /// # Errors
 /// Two columns match the same name, and both have no unit or a unit that is a symbol.
@@ -361,6 +361,7 @@ fn find_by_name(
     quantity: Option<Quantity>,
     names: &[&str],
 ) -> Result<Option<Column>> {
+    // Each column's name without its unit, the column, and whether it has no unit in words.
     let candidates = columns.iter().enumerate().map(|(at, name)| {
         let name = match split_hemisphere(name).filter(|_| quantity == Some(Quantity::Angle)) {
             Some(bare) if name.ends_with([')', ']']) || !name.contains('_') => bare,
@@ -431,7 +432,7 @@ pub(super) fn unread(
         Some("heading") if is_magnetic(name) => {
             format!("{name} (from magnetic north, and headings are read from true north)")
         }
-        _ if is_fraction(name) => {
+        _ if is_fraction_of_second(name) => {
             format!("{name} (a fraction of the time? join the two in one column)")
         }
         Some(field) if !has_field(field) => {
@@ -452,7 +453,7 @@ pub(super) fn has_split_date(columns: &[String]) -> bool {
 }
 
 /// Returns whether the name of a column says that it holds the fraction of a second.
-fn is_fraction(name: &str) -> bool {
+fn is_fraction_of_second(name: &str) -> bool {
     const NAMES: [&str; 11] = [
         "ms",
         "msec",
@@ -475,7 +476,8 @@ fn suggested_column_field(name: &str) -> Option<&'static str> {
     const FIELDS: [&str; 5] = ["speed", "heading", "alt", "acc", "seq"];
     let end = name.find(['(', '[', '{', ',', ':']).unwrap_or(name.len());
     let bare = name[..end].trim();
-    // `GPS Date` differs from `GPS Lat` in two letters only.
+    // `GPS Date` differs from `GPS Lat` in two letters only. So for a name with `date` or `time`,
+    // accept only `ts` as the similar field.
     let is_time = ["date", "time"].iter().any(|word| normalised(bare).contains(word));
     let suggested = [name, bare].into_iter().find_map(suggested_field);
     let by_word = || {

@@ -1,4 +1,4 @@
-//! Tells whether the last line of a file has a line end. A file that was cut off may have none.
+//! Detects whether the last line of a file has a line end. A file that was cut off may have none.
 
 use std::io::{self, BufRead, Read};
 

@@ -327,8 +327,8 @@ impl FileReader<'_> {
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
         let mut emit = |payload: &[u8], length: usize, line: u64| {
-            // The program that writes the file may not have finished the row. The next run will
-            // read it.
+            // The program that writes the file may not have finished the row. So stop before it:
+            // the next run will read it.
             leaves_open_row = args.resume.is_some()
                 && kind == Kind::Csv
                 && *fault.borrow() == read::UNCLOSED_AT_END;
@@ -340,6 +340,7 @@ impl FileReader<'_> {
             self.counts.fixes += 1;
             if mark.fixes <= skipped {
                 self.counts.skipped += 1;
+                // After the last skipped fix, compare all of them with the state file.
                 let is_last = mark.fixes == skipped;
                 let is_configured = stored.is_some_and(|stored| stored.has_configuration_of(mark));
                 ensure!(!is_last || is_configured, RECONFIGURED);

@@ -148,9 +148,9 @@ pub(super) struct SignedColumn {
 }
 
 impl SignedColumn {
-    /// Returns `None` if the column needs no check. `first_value`: the column's first value, which
-    /// may be a unit. `given`, `stated`: the units of `--unit` and of the column's name; `given`
-    /// may settle the sign.
+    /// Returns the check of a column; `None` if the column needs none. `first_value`: the column's
+    /// first value, which may be a unit. `given`: the unit of `--unit`, which may also state the
+    /// sign. `stated`: the unit in the column's name.
     pub(super) fn new(
         (field, at): (&'static str, usize),
         (name, first_value): (&str, &str),

@@ -113,9 +113,9 @@ pub(super) fn check_name(
             || quantity.ends_in_unread_unit(name)
     };
     let states_unread = || is_scaled(field, name) || stated.is_none() && is_unread();
-    let is_plain = || option_factor.is_none_or(|factor| is_plain(quantity, factor));
+    let is_common_option = option_factor.is_some_and(|factor| is_common(quantity, factor));
     ensure!(
-        option_factor.is_none() || !is_plain() || !states_unread(),
+        !(is_common_option && states_unread()),
         "the name of its column {name} states another unit than {option}: give the size of that \
          unit, such as {assignment}'0.1 {}', or rename the column",
         if quantity == Quantity::Speed { "km/h" } else { "m" }
@@ -134,7 +134,7 @@ pub(super) fn check_name(
 }
 
 /// Returns whether a factor is that of a common unit, not the size of a special one.
-fn is_plain(quantity: Quantity, factor: f64) -> bool {
+fn is_common(quantity: Quantity, factor: f64) -> bool {
     let units: &[&str] = match quantity {
         Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
         Quantity::Length => &["m", "ft"],
@@ -165,9 +165,10 @@ pub(super) fn check_row_of_units(
     has_option: bool,
     option_factor: Option<f64>,
 ) -> Result<()> {
-    let is_plain = option_factor.is_some_and(|factor| is_plain(quantity, factor));
+    // The size of a special unit, such as `--alt-unit '0.9144 m'`, may be that of the unread unit.
+    let is_common_option = option_factor.is_some_and(|factor| is_common(quantity, factor));
     ensure!(
-        has_option && !is_plain || !quantity.is_unread_unit(value),
+        has_option && !is_common_option || !quantity.is_unread_unit(value),
         "the row of units below the names states {value:.40} for {name}, which is not read: {}",
         match (field, quantity) {
             ("heading", _) =>
@@ -202,7 +203,7 @@ pub(super) fn check_time_scale(
     comments: &[String],
 ) -> Result<()> {
     let scale_in = |words: &[String]| {
-        // Between other words, `tai` is Finnish for `or`.
+        // Look at the first and the last word only: between other words, `tai` is Finnish for `or`.
         let outer = [words.first(), words.last()].into_iter().flatten();
         outer.filter_map(|word| seconds_ahead(word)).next()
     };

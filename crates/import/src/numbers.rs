@@ -71,8 +71,8 @@ fn notation(value: &[u8]) -> Option<Decimals> {
     }
 }
 
-/// Returns a number with a decimal point and without thousands separators; returns other values
-/// unchanged, or with a `?` if they would be read as another number.
+/// Returns a number with a decimal point and without thousands separators. Returns other values
+/// unchanged, or with a `?` after them if the decoder would read another number.
 pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     // Return early in the common case: only digits, points and minus signs.
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
@@ -99,7 +99,7 @@ pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     match decimals {
         Decimals::Points if unit.is_empty() => plain,
         Decimals::Points => Cow::Owned(format!("{plain}{unit}")),
-        // Beside decimal commas, `1.234` may be 1,234, so it is not a number.
+        // In a row with decimal commas, `1.234` may mean 1234 or 1.234. The `?` makes it invalid.
         Decimals::Commas if notation(plain.as_bytes()) == Some(Decimals::Points) => {
             Cow::Owned(format!("{plain}?"))
         }

@@ -119,6 +119,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         let default_unit = kind.uses_gpx_names().then_some(1.0);
         args.speed_unit.or(default_unit).context(NO_SPEED_UNIT)
     };
+    // Paths of the values from which ClickHouse computes the columns of `[fields.NAME]`.
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let configured = format_name.and_then(|name| config.formats.get(name));
@@ -136,7 +137,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
             Format::Mapped(mapping)
         }
         (Some(mapping), _) => Format::Mapped(mapping),
-        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => Format::GeoJson(
+        (None, Kind::GeoJson | Kind::GeoJsonLines) if uses_default_fields(args) => Format::GeoJson(
             named_speed_unit(speed_unit()?)
                 .context("--speed-unit: must be m/s, km/h, mph or knots unless you give --field")?,
         ),
@@ -150,7 +151,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
                 sample,
                 &found,
                 &kept,
-                driver_column(&driver).trim_start_matches('/'),
+                driver_pointer(&driver).trim_start_matches('/'),
             );
             numbers.fields = number_columns(&found);
             let fields = fields_of_columns(&found, columns, sample, args, speed_unit, &mut read)?;
@@ -217,7 +218,7 @@ fn columns_of_mapping(columns: &[String], mapping: &Mapping) -> Vec<(&'static st
 /// Settings of a format of the configuration, besides the places of its fields.
 struct FormatSettings<'f> {
     name: &'f str,
-    /// For lat and lng: the unit of the field makes numbers without a sign negative.
+    /// For lat and lng: whether the unit negates numbers without a sign, as `-1 deg` does.
     are_negative: [bool; 2],
     zone: Option<Zone>,
     pattern: Option<String>,
@@ -250,7 +251,8 @@ fn row_checks(
     format: Option<&FormatSettings<'_>>,
 ) -> Result<RowChecks> {
     let FileInfo { columns, comments, sample, rows, .. } = *file;
-    // With one of these options, the operator has decided how the times are read.
+    // With `--zone` or `--unit ts`, the operator has decided how the times are read. Otherwise
+    // check that the file does not state a scale of time other than UTC.
     if args.zone.is_none()
         && args.unit_of("ts").is_none()
         && let Some((_, column)) = found.iter().find(|(field, _)| *field == "ts")
@@ -292,8 +294,8 @@ fn row_checks(
     if let Some(why) = rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
         bail!("{why}");
     }
-    // Set this check only after the first rows have passed, because it must not refuse the file,
-    // only single rows: in other rows, the column may mean something else.
+    // Add this check only now, so that the first rows cannot fail it: it must reject single rows,
+    // and never refuse the whole file. The column's name does not prove that it holds minutes.
     checks.split_degrees = columns::split_degrees(columns, rows, found);
     Ok(checks)
 }
@@ -307,7 +309,7 @@ fn number_columns(found: &[(&'static str, Column)]) -> Vec<usize> {
 /// Returns the column of the driver's ids, if all of its first values are whole numbers with `.0`
 /// at the end, as pandas writes them.
 fn column_of_ids(file: &FileInfo<'_>, driver: &Driver) -> Option<usize> {
-    let name = driver_column(driver);
+    let name = driver_pointer(driver);
     let at = file.columns.iter().position(|column| pointer_to(column) == name)?;
     let mut ids = file.rows.iter().filter_map(|row| row.get(at)).filter(|id| !id.is_empty());
     let mut is_any = false;
@@ -318,14 +320,14 @@ fn column_of_ids(file: &FileInfo<'_>, driver: &Driver) -> Option<usize> {
     (are_whole && is_any).then_some(at)
 }
 
-/// Returns the unit of speed of this factor.
+/// Returns the unit of speed with this factor, in m/s.
 fn named_speed_unit(metres_per_second: f64) -> Option<SpeedUnit> {
     let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
     units.into_iter().find(|unit| unit.metres_per_second() == metres_per_second)
 }
 
 /// Returns whether no argument changes the names or units of GeoJSON's fields.
-fn is_default(args: &ImportArgs) -> bool {
+fn uses_default_fields(args: &ImportArgs) -> bool {
     let ImportArgs { fields, units, unknown, alt_unit, .. } = args;
     fields.is_empty() && units.is_empty() && unknown.is_empty() && alt_unit.is_none()
 }
@@ -338,7 +340,7 @@ fn is_text(field: &str) -> bool {
 
 /// Returns the first option that has no effect on this file. Options for units and unknown values
 /// apply only to fields that are found by their names. `--unit lat=deg` is an exception if the
-/// mapping reads degrees, because this option also settles a hemisphere.
+/// mapping reads degrees, because this option also says that the numbers have a sign.
 fn unused_option(args: &ImportArgs, mapping: Option<&Mapping>) -> Option<&'static str> {
     let ImportArgs { units, unknown, speed_unit, alt_unit, .. } = args;
     let reads_degrees = |field: &str| {
@@ -397,7 +399,7 @@ fn format_named(name: &str, config: &Config, args: &ImportArgs) -> Result<Arc<Ma
 }
 
 /// Returns the pointer of the driver's id; an empty string if there is none.
-fn driver_column(driver: &Driver) -> String {
+fn driver_pointer(driver: &Driver) -> String {
     match driver {
         Driver::Payload(pointer) => pointer.as_str().to_owned(),
         Driver::Topic(_) => String::new(),

@@ -203,7 +203,7 @@ impl<R: BufRead> Table<R> {
             {
                 self.check_names_again(&row, [lat, lng], first_line)?;
             }
-            let is_cut = is_whole && self.is_cut(&row, &line);
+            let is_cut = is_whole && self.count_row(&row, &line);
             if is_cut {
                 fault.replace(Cow::Borrowed(CUT_OFF));
             }
@@ -246,10 +246,10 @@ impl<R: BufRead> Table<R> {
         Ok(())
     }
 
-    /// Counts a row, and returns whether the file was cut off within it: it has no line end, and
-    /// fewer values than each row before it. If a row without a line end has all values, its last
-    /// value may be incomplete.
-    fn is_cut(&mut self, row: &Row, line: &[u8]) -> bool {
+    /// Counts a row. Returns whether the file was cut off within it: the row has no line end, and
+    /// fewer values than each row before it. If a row without a line end has all values, sets
+    /// `unended_line`, because the last value may be incomplete.
+    fn count_row(&mut self, row: &Row, line: &[u8]) -> bool {
         let is_named = |(at, name): (usize, &String)| *name != nameless(at);
         let last_named = self.columns.iter().enumerate().rposition(is_named);
         let values_expected = last_named.map_or(0, |at| at + 1);

@@ -98,9 +98,9 @@ impl<'c> StatedZone<'c> {
         Ok(())
     }
 
-    /// Notes the first time whose offset or zone is not UTC as a place that states another zone,
-    /// unless `--zone` is given or such a place is noted already: the times without an offset may
-    /// be in that zone, too.
+    /// Notes the first time whose offset or zone is not UTC: the times without an offset may be in
+    /// that zone, too. Does nothing if `--zone` is given, or if a place that states another zone is
+    /// noted already.
     fn add_shifted(&mut self, time: &str, line: u64) -> Result<()> {
         if self.checks_zones && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
             return self.add(format!("the time {time:.40}"), line);
@@ -168,6 +168,7 @@ pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String
     attributes.find_map(|attribute| {
         let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?.trim().to_owned();
         let name = attribute.key.local_name().as_ref().to_owned();
+        // The value `/` makes the name `zone` count, whatever the attribute's value is.
         (!value.is_empty() && is_zone_name(&name, "/")).then_some((name, value))
     })
 }

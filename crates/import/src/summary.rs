@@ -14,8 +14,8 @@ use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Distance in metres that two fixes with the same time cannot have by noise of the receivers, or
-/// by a second of driving.
+/// Distance in metres between two fixes with the same time. A larger distance is explained neither
+/// by noise of the receivers nor by a second of driving.
 const SAME_TIME_METRES: f64 = 1_000.0;
 /// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
@@ -78,7 +78,7 @@ impl FileSummary {
         &self.file
     }
 
-    /// Returns whether the file was read and has no fix, valid or invalid.
+    /// Returns whether the file was read to its end, and has neither a valid nor an invalid fix.
     pub(super) fn has_no_fix(&self) -> bool {
         self.positions == 0 && self.rejects == 0 && !self.is_resumed && !self.has_failed
     }

@@ -1,13 +1,13 @@
-//! Detects CSV files whose times are in a zone other than UTC by a column of Unix times that
-//! milepost does not read.
+//! Detects CSV files whose times are in a zone other than UTC: compares the times with a column of
+//! Unix times that milepost does not read.
 
 use milepost_decode::{Local, Zone, field_in_other_language};
 
 use super::names::{Column, normalised};
 
 /// Returns an error message if an unread column of Unix times shows that the times of the first
-/// rows are not in UTC: in all rows that have a time without a zone and a Unix time, they differ by
-/// the same offset other than 0. `pattern`: the pattern of the times.
+/// rows are not in UTC. This is so if each time without a zone differs from the Unix time in its
+/// row by the same offset, which is not 0. `pattern`: the pattern of the times.
 pub(super) fn shifted_from_unix_time(
     columns: &[String],
     rows: &[Vec<String>],
@@ -28,7 +28,8 @@ pub(super) fn shifted_from_unix_time(
         in_utc.unix_ms(&time).ok().filter(|_| without_zone.unix_ms(&time).is_err())
     };
     let is_unread = |at: usize| at != ts && Some(at) != date;
-    let names = columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && is_unix(name));
+    let names =
+        columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && names_fix_time(name));
     let shifted = names.filter_map(|(at, name)| {
         let times = rows.iter().filter_map(|row| Some((time_ms(row)?, unix_ms(row.get(at)?)?)));
         let mut shifts = times.map(|(time, unix)| quarters(time - unix));
@@ -43,9 +44,9 @@ pub(super) fn shifted_from_unix_time(
     ))
 }
 
-/// Returns whether a column of this name holds the time of the fix, if its values are Unix times:
-/// all parts of the name are known, unlike those of `valid_until_epoch` and `eta_timestamp`.
-fn is_unix(name: &str) -> bool {
+/// Returns whether a column of Unix times holds the times of the fixes, by its name: all parts of
+/// the name must be known. `valid_until_epoch` and `eta_timestamp` have unknown parts.
+fn names_fix_time(name: &str) -> bool {
     // A part precedes the shorter parts that it contains.
     const PARTS: [&str; 29] = [
         "milliseconds",

@@ -217,7 +217,7 @@ fn points(
             Event::Start(element) => {
                 is_ended = false;
                 text.clear();
-                // The point's own elements need no parent, unless they may have a unit.
+                // Push an element only if it may be the parent of another one, or may state a unit.
                 let has_inner = has_values || !open.is_empty() || is_extensions(local);
                 let translated = names.iter().find(|(own_name, _)| *own_name == local);
                 let gpx_name = translated.map_or(local, |(_, gpx_name)| *gpx_name);
@@ -349,7 +349,7 @@ fn is_units(name: &str) -> bool {
 }
 
 /// Returns the innermost open element, if it belongs to an extension whose values are not the
-/// point's. Ignores the elements of a description in HTML.
+/// point's. Elements outside of extensions do not count, such as those of a description in HTML.
 fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     if let Some((units, _)) = open.last().filter(|(name, _)| is_units(name)) {
         return Some(units);

@@ -254,8 +254,8 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         let may_be_offset = !whole.contains("is") && values().any(is_offset);
         return (are_flags && !may_be_offset).then_some(Evidence::UtcFlag);
     }
-    // Such a column may instead hold the time since the start of a recording. That differs from row
-    // to row; the offset of a zone has at most two values in a file.
+    // A column such as `time offset` may instead hold the time since the start of a recording. That
+    // time differs from row to row; the offset of a zone has at most two values in a file.
     if has_word("offset") && OF_TIME.iter().any(|word| has_word(word)) {
         let first = values().next();
         let mut others = values().filter(|value| Some(*value) != first);
