@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use super::cluster;
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, share_alone,
+    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, filter_in_own_group,
 };
 use milepost_config::Config;
 use milepost_core::Qos;
@@ -185,7 +185,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
     let mqtt = &config.mqtt;
     let broker_max = connack.receive_maximum.unwrap_or(u16::MAX);
     let session_window = usize::from(broker_max.min(mqtt.receive_maximum)).max(1);
-    // One batch for each insert in flight, and the open batch.
+    // Enough messages for one batch per insert in flight, and for the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
         Connections::Auto => Connections::auto(wanted.div_ceil(session_window).max(nodes)),
@@ -374,7 +374,8 @@ async fn message(
         return Ok(());
     };
     let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
-    let grants = probe.subscribe(&[share_alone(target.mqtt, topic)], Qos::AtLeastOnce).await?;
+    let grants =
+        probe.subscribe(&[filter_in_own_group(target.mqtt, topic)], Qos::AtLeastOnce).await?;
     if !matches!(grants.first(), Some(Grant::Granted(_))) {
         report.error(
             "message",

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, share_alone,
+    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, filter_in_own_group,
 };
 use milepost_config::Mqtt;
 use milepost_core::Qos;
@@ -151,7 +151,7 @@ async fn count_received(
     there: BrokerTarget<'_>,
     topic: &str,
 ) -> Result<(usize, usize), ClientError> {
-    let filter = [share_alone(here.mqtt, topic)];
+    let filter = [filter_in_own_group(here.mqtt, topic)];
     let (mut client_here, _) = Client::open(here, Duration::ZERO).await?;
     let (mut client_there, _) = Client::open(there, Duration::ZERO).await?;
     client_here.subscribe(&filter, Qos::AtMostOnce).await?;

@@ -102,9 +102,9 @@ pub fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
 }
 
-/// Returns a topic filter with a share group for this run only. If two checks used the same group,
-/// each would receive some of the other's messages.
-pub fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
+/// Returns a topic filter with a share group that only this run uses. If two checks used the same
+/// group, each would receive some of the other's messages.
+pub fn filter_in_own_group(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
 

@@ -106,7 +106,7 @@ impl Reader<'_> {
                 "required: a key of the payload such as \"batt\", or a JSON pointer",
             );
         } else {
-            self.settings.show(&key, &given);
+            self.settings.add_effective(&key, &given);
         }
         if given.len() > FROM_MAX {
             self.add_violation("from", format!("must have at most {FROM_MAX} paths"));
@@ -137,7 +137,7 @@ impl Reader<'_> {
             }
             return None;
         };
-        self.settings.show(&key, &text);
+        self.settings.add_effective(&key, &text);
         self.settings.valid(&key, FieldType::parse(&text))
     }
 
@@ -145,7 +145,7 @@ impl Reader<'_> {
     fn text(&mut self, name: &str) -> String {
         let key = self.key(name);
         let Some(text) = self.settings.read::<String>(&key) else { return String::new() };
-        self.settings.show(&key, &text);
+        self.settings.add_effective(&key, &text);
         if text.chars().count() > COMMENT_CHARS_MAX || text.chars().any(char::is_control) {
             let expected = format!("must be one line of at most {COMMENT_CHARS_MAX} characters");
             self.add_violation(name, expected);
@@ -163,7 +163,7 @@ impl Reader<'_> {
     fn limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
         let key = self.key(name);
         let limit: f64 = self.settings.read(&key)?;
-        self.settings.show(&key, &limit);
+        self.settings.add_effective(&key, &limit);
         match kind.map(|kind| (kind, kind.number_range())) {
             Some((kind, None)) => {
                 self.add_violation(name, format!("only for numbers; the type is {kind}"))
@@ -185,7 +185,7 @@ impl Reader<'_> {
         if values.is_empty() {
             return values;
         }
-        self.settings.show(&key, &values);
+        self.settings.add_effective(&key, &values);
         if values.len() > UNKNOWN_MAX {
             self.add_violation("unknown", format!("must have at most {UNKNOWN_MAX} values"));
         }

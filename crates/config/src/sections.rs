@@ -372,7 +372,7 @@ impl Webhook {
             Some(at) if url[at..] != *"/" => format!("{}/***", &url[..at]),
             Some(_) | None => url.clone(),
         };
-        settings.show("webhook.url", &shown);
+        settings.add_effective("webhook.url", &shown);
         let (url, with_tls) = settings.valid("webhook.url", webhook_url(url)).unwrap_or_default();
         let ca = settings.path("webhook.ca_file");
         let has_ca = ca.is_some();

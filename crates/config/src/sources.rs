@@ -185,12 +185,12 @@ impl Entry<'_> {
     /// Reads a value, and adds it to the effective configuration.
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.value(name)?;
-        self.show(name, &text);
+        self.add_effective(name, &text);
         Some(text)
     }
 
-    fn show(&mut self, name: &str, value: &impl Setting) {
-        self.settings.show(&format!("{}.{name}", self.effective_section), value);
+    fn add_effective(&mut self, name: &str, value: &impl Setting) {
+        self.settings.add_effective(&format!("{}.{name}", self.effective_section), value);
     }
 
     /// Reads a value, adds it to the effective configuration, and returns it after `check`.
@@ -229,7 +229,7 @@ impl Entry<'_> {
         let keep = self.keep(format.as_ref());
         let zone = self.checked("zone", Zone::new);
         let other_bytes = self.checked("driver_other", OtherBytes::new).unwrap_or_default();
-        pluses?;
+        pluses?; // without a valid topic there is no source
         let source = Source::new(&topic?, driver?, format?, keep).with_other_bytes(other_bytes);
         Some(match zone {
             Some(zone) => source.in_zone(zone),
@@ -240,7 +240,7 @@ impl Entry<'_> {
     /// Reads `format` and `speed_unit`; `None` if the format cannot be used.
     fn format(&mut self, mappings: &Mappings) -> Option<Format> {
         let name = self.value("format").unwrap_or_else(|| "milepost".to_owned());
-        self.show("format", &name);
+        self.add_effective("format", &name);
         let unit = self.unit("speed_unit", &SpeedUnit::NAMES);
         let needs_unit = matches!(&*name, "thingsboard" | "geojson");
         if unit.is_none() && needs_unit && !self.has("speed_unit") {
@@ -300,7 +300,7 @@ impl Entry<'_> {
         }
         let problem = match pluses? {
             1 => {
-                self.show("driver", &"{1}".to_owned());
+                self.add_effective("driver", &"{1}".to_owned());
                 return Template::new("{1}", 1).map(Driver::Topic).ok();
             }
             0 => "the topic has no +: set a JSON pointer into the payload, such as \
@@ -325,7 +325,7 @@ impl Entry<'_> {
         if names.is_empty() {
             return Keep::Nothing;
         }
-        self.show("keep", &names);
+        self.add_effective("keep", &names);
         if matches!(format, Some(Format::Nmea)) {
             self.add_violation("keep", "nmea sentences have no named fields");
         }
@@ -473,7 +473,7 @@ impl Entry<'_> {
         }
         let values: Vec<String> = self.settings.read(&self.key("unknown")).unwrap_or_default();
         if !values.is_empty() {
-            self.show("unknown", &values);
+            self.add_effective("unknown", &values);
         }
         for value in values {
             more.unknown.extend(self.valid("unknown", unknown(&value)));

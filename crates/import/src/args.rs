@@ -299,13 +299,13 @@ mod tests {
     #[test]
     fn order_of_kept_names_does_not_change_what_is_stored() {
         #[derive(clap::Parser)]
-        struct Line {
+        struct CommandLine {
             #[command(flatten)]
             args: ImportArgs,
         }
         let hash = |keep: &str| {
             let line = ["import", "--driver", "d7", "--keep", keep, "a.csv"];
-            <Line as clap::Parser>::try_parse_from(line).unwrap().args.hash()
+            <CommandLine as clap::Parser>::try_parse_from(line).unwrap().args.hash()
         };
         assert_eq!(hash("batt,ign"), hash("ign,batt"));
         assert_ne!(hash("batt,ign"), hash("batt"));

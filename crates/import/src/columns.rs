@@ -85,6 +85,7 @@ pub(super) fn find(
                     let (ts, date) = (&columns[ts.at], &columns[date.at]);
                     bail!("its column {ts} has {time}, {meaning}, beside {date}: {remedy}");
                 }
+                // Only times of day need a date from another column.
                 found.extend(date.filter(|_| is_clock && !has_date).map(|date| ("date", date)));
             }
             None => {

@@ -148,6 +148,7 @@ pub(super) fn open_all(
             text::refuse_json(&head)?;
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
             Table { columns, comments, .. } = table()?;
+            // A head of the maximum length may end within a row.
             rows = table()?.sample(head.len() == text::HEAD_BYTES);
         }
         let first_value = |at: usize| {
@@ -316,9 +317,11 @@ impl FileReader<'_> {
         self.summary = FileSummary::new(path.display().to_string(), kind, plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
             .with_age_key("clickhouse.retention.positions_days and rollups_days");
+        // This decoder also lists the unread names. The plan of a CSV file has done so already.
         let explaining_decoder =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let frames = Frames::new(&decoder, args.settled_units(kind));
+        // Why the reader of a CSV file emits an invalid row, unchanged. The detail of its reject.
         let fault = RefCell::<Cow<'static, str>>::default();
         let (mut windows_1252_rows, mut unread, mut unended) = (0, BTreeSet::new(), None);
         let (mut mark, mut leaves_open_row, mut has_hemisphere) =
@@ -402,6 +405,7 @@ impl FileReader<'_> {
                 }
                 table.each(&plan.numbers, &plan.checks, &fault, &mut emit)?;
                 windows_1252_rows = table.windows_1252;
+                // The name of the last column, and the line whose last value may be cut off.
                 unended = Some(table.columns.pop().unwrap_or_default()).zip(table.unended_line);
                 Ok(())
             }),

@@ -274,8 +274,9 @@ pub(super) fn add_hemispheres(
             let is_candidate = |at: &usize| {
                 let has_side = first_side(*at).is_some_and(|side| side.coordinate() == n);
                 let is_used = found.iter().any(|(_, column)| column.at == *at);
-                let is_alone = || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
-                has_side && !is_used && (is_named(*at, n) || is_alone())
+                let may_be_unnamed =
+                    || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
+                has_side && !is_used && (is_named(*at, n) || may_be_unnamed())
             };
             let candidates = || (0..columns.len()).filter(is_candidate);
             candidates().find(|at| is_beside(*at)).or_else(|| candidates().next())
@@ -404,7 +405,8 @@ fn sides_of_word(word: &str) -> Vec<Side> {
 }
 
 impl UnreadHemispheres {
-    /// Returns `None` if the file needs no check. `units`: the values of `--unit` for lat and lng.
+    /// Returns the check of a file; `None` if the file needs none. `lat_unit`, `lng_unit`: the
+    /// values of `--unit`.
     pub(super) fn new(
         columns: &[String],
         rows: &[Vec<String>],

@@ -9,7 +9,7 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::ending::Ending;
+use super::ending::LastByteReader;
 use super::names::{is_latitude, is_name_of, nameless, visible, visible_name};
 use super::numbers::{Decimals, NumberColumns, decimals, number, without_fraction};
 use super::record::Record;
@@ -48,7 +48,7 @@ pub(super) const UNCLOSED_AT_END: &str =
 /// An unclosed quote invalidates only its own line. For this, a row of several lines counts as one
 /// row only if it has every column, and only a separator follows each closing quote.
 pub(super) struct Table<R> {
-    input: Ending<R>,
+    input: LastByteReader<R>,
     separator: u8,
     pub(super) columns: Vec<String>,
     /// The comments above the names, without `#`.
@@ -72,7 +72,7 @@ pub(super) struct Table<R> {
 impl<R: BufRead> Table<R> {
     /// Reads the names of the columns.
     pub(super) fn open(input: R) -> Result<Self> {
-        let mut input = Ending::new(input);
+        let mut input = LastByteReader::new(input);
         let mut line = Vec::new();
         let (mut given_separator, mut line_number, mut comments) = (None, 0, Vec::new());
         // Some programs write `sep=;` for Excel, comments or blank lines before the names.

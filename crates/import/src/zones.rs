@@ -55,8 +55,8 @@ enum Evidence {
 }
 
 impl ZoneCheck {
-    /// Returns `None` if the file needs no check. `unit`: the value of `--unit ts=…`; `zone`: the
-    /// zone of times that do not state one.
+    /// Returns the check of a file; `None` if the file needs none. `unit`: the value of
+    /// `--unit ts=…`; `zone`: the zone of times that do not state one.
     pub(super) fn new(
         columns: &[String],
         comments: &[String],
@@ -99,6 +99,7 @@ impl ZoneCheck {
         let pattern = unit.filter(|_| has_pattern);
         let unix = shifted_from_unix_time(columns, rows, found, pattern);
         let is_stated = local.is_some() || shifted.is_some() || unix.is_some();
+        // A zone that is given can be contradicted only by a column that holds zones.
         let is_needed = !zones.is_empty() || zone.is_none() && is_stated;
         let zone = zone.cloned();
         let check = Self { ts: ts.at, zone, local, zones, has_pattern, shifted, unix };
@@ -131,6 +132,7 @@ impl ZoneCheck {
         let from_column = self.zones.iter().find_map(|column| {
             let zone = value(column.at);
             let zone = zone.trim();
+            // UTC is no other zone. But the `0` of a flag such as `is_utc` only looks like UTC.
             let is_other = match column.evidence {
                 Evidence::Name => true,
                 Evidence::Value => is_time_zone(zone),

@@ -18,7 +18,7 @@ type Encode = fn(&str) -> Vec<u8>;
 type FormatTime = fn(&str) -> String;
 
 #[derive(Parser)]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     args: ImportArgs,
 }
@@ -37,7 +37,7 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
     std::fs::write(&path, bytes).unwrap();
     let path: &Path = &path;
     let line = ["import", "--dry-run"].into_iter().chain(arguments.iter().copied());
-    let line = Line::try_parse_from(line.chain([path.to_str().unwrap()]))
+    let line = CommandLine::try_parse_from(line.chain([path.to_str().unwrap()]))
         .map_err(|error| error.to_string())?;
     let config = Config::parse(toml).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -53,7 +53,8 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
 fn shown(arguments: &[&str], paths: &[&Path]) -> String {
     let paths = paths.iter().map(|path| path.to_str().unwrap());
     let line = ["import", "--dry-run", "--driver", "d7"].into_iter();
-    let line = Line::try_parse_from(line.chain(arguments.iter().copied()).chain(paths)).unwrap();
+    let line =
+        CommandLine::try_parse_from(line.chain(arguments.iter().copied()).chain(paths)).unwrap();
     let config = Config::parse("").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -1779,8 +1780,8 @@ fn unread_unix_time_that_contradicts_the_times_refuses_the_file() {
     let pattern = ["--unit", "ts=%d/%m/%Y %I:%M:%S %p"];
     check_refused(&pattern, "a.csv", file("09:12:47 AM"), "1 h behind UTC: give --zone");
     check(&pattern, "a.csv", file("10:12:47 AM"), "1 2 - - - -");
-    // These files are read: the Unix times agree with UTC, no offset of a zone fits all rows, or the
-    // column's name is not that of the fixes' times.
+    // These files are read: the Unix times agree with UTC, no offset of a zone fits all rows, or
+    // the column's name is not that of the fixes' times.
     let later = unix + 3_600;
     for (name, values) in [
         ("unixtime", vec![unix]),
@@ -2486,7 +2487,7 @@ fn resume_after_another_configuration_is_refused() {
     let run = |toml: &str| {
         let line = ["import", "--driver", "d7", "--format", "mine", "--format", "csv", "--resume"];
         let paths = [state.to_str().unwrap(), path.to_str().unwrap()];
-        let mut line = Line::try_parse_from(line.into_iter().chain(paths)).unwrap();
+        let mut line = CommandLine::try_parse_from(line.into_iter().chain(paths)).unwrap();
         line.args.dry_run = true;
         let config = Config::parse(toml).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

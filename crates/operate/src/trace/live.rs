@@ -34,7 +34,7 @@ const WAITING_MAX: usize = 1_000;
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// A received fix that is not yet stored.
-struct Waiting {
+struct WaitingFix {
     fix: Position,
     waits_since: Instant,
     /// Whether the payload had no time. Then each process uses its own time of receipt as the `ts`,
@@ -42,7 +42,7 @@ struct Waiting {
     is_undated: bool,
 }
 
-impl Waiting {
+impl WaitingFix {
     /// Returns whether `stored` is this fix.
     fn is_stored_as(&self, stored: &StoredFix) -> bool {
         let Position { ts, seq, lat, lng, .. } = &self.fix;
@@ -153,11 +153,11 @@ fn received_lines(
     decoded: &Decoded,
     config: &Config,
     received_at: Timestamp,
-    waiting: &mut Vec<Waiting>,
+    waiting: &mut Vec<WaitingFix>,
 ) -> String {
     let waits_since = Instant::now();
     let capacity = WAITING_MAX.saturating_sub(waiting.len());
-    waiting.extend(decoded.positions.iter().take(capacity).map(|fix| Waiting {
+    waiting.extend(decoded.positions.iter().take(capacity).map(|fix| WaitingFix {
         fix: fix.clone(),
         waits_since,
         is_undated: decoded.omissions.undated > 0 && fix.ts == fix.received_at,
@@ -174,7 +174,7 @@ fn received_lines(
 async fn take_outcomes(
     clickhouse: &ClickHouse,
     driver_id: &DriverId,
-    waiting: &mut Vec<Waiting>,
+    waiting: &mut Vec<WaitingFix>,
 ) -> Result<String> {
     let times: Vec<_> = waiting.iter().map(|entry| entry.fix.ts.unix_ms()).collect();
     let stored = clickhouse.stored_fixes(driver_id, &times, STORED_TIMEOUT).await?;
