@@ -1,5 +1,5 @@
-//! Checks of replicated tables: whether an acknowledged insert is on more than one server, and the
-//! state of the replicas, as the replica that answers reports it.
+//! Checks replicated tables: whether an acknowledged insert is on more than one server, and whether
+//! the replicas are healthy. The state of the replicas is that which the answering replica reports.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -38,8 +38,8 @@ struct Replica {
 }
 
 /// Returns the value of a MergeTree setting: the table's own value, else the server's default.
-/// `None`: the table has no value, and `defaults` has none either, because the user may not read
-/// the server's defaults.
+/// Returns `None` if `defaults` has no value either, because the user may not read the server's
+/// defaults.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> Option<u64> {
     // Compare whole words: the name of one setting can be the end of another's. The words of a
     // setting are its name, `=` and its value.

@@ -84,9 +84,9 @@ pub async fn leave_for_usable_endpoint(clickhouse: &ClickHouse, cause: Cause, wh
     clickhouse.leave_for_usable_endpoint(cause, why, ENDPOINT_TIMEOUT, is_usable).await
 }
 
-/// Moves back to this member's own endpoint if a query to that endpoint is due, the endpoint has
-/// the tables of this binary, and its list of erased drivers can be read. Returns whether it moved
-/// back.
+/// Moves back to this member's own endpoint if a query to that endpoint is due, and if the query
+/// shows that the endpoint is usable: it has the tables of this binary, and its list of erased
+/// drivers can be read. Returns whether it moved back.
 pub async fn return_to_own_endpoint(clickhouse: &ClickHouse) -> bool {
     let now = Instant::now().into_std();
     clickhouse.return_to_own_endpoint(now, ENDPOINT_TIMEOUT, is_usable).await
@@ -140,9 +140,9 @@ impl Verdict {
     }
 }
 
-/// Compares the tables with this binary. This is necessary before any insert: rows that are
-/// inserted before a materialized view exists never reach the view, and the server would misread
-/// values for columns of another type. `before`: the last known state of the tables.
+/// Compares the tables with this binary. No row may be inserted before that: rows that are inserted
+/// before a materialized view exists never reach the view. And the server would misread the values
+/// of a column that has another type. `before`: the last known state of the tables.
 ///
 /// # Errors
 /// A migration was edited after it was applied, and `before` is not [`Schema::Ready`].

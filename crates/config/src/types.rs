@@ -97,8 +97,8 @@ impl ClickHouse {
         self.cluster.is_some() || self.replication == Replication::Managed
     }
 
-    /// Returns the configuration with this member's own endpoint only, so that no request moves to
-    /// another host while the host of this endpoint is down.
+    /// Returns the configuration with this member's own endpoint only. Then no request moves to
+    /// another host, even while the host of this endpoint is down.
     #[must_use]
     pub fn pinned(&self) -> Self {
         let urls = self.urls.get(self.home).cloned().into_iter().collect();

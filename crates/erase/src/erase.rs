@@ -433,8 +433,8 @@ async fn scan(
     let spool = count_or_erase_in_spool(config, driver_id, yes).await?;
     let hosts = clickhouse.hosts().await?;
     let refreshes = clickhouse.refreshes(&hosts).await?;
-    // Query the running inserts before the tables, so that rows which such an insert commits in
-    // between are counted.
+    // Query the running inserts before the tables. Then the counts of the tables include the rows
+    // that such an insert commits in between.
     let erased_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
     let inserts = if yes {
         clickhouse.inserts_older_than(&hosts, erased_for.saturating_sub(LIST_READ_TIME_MAX)).await?

@@ -291,8 +291,8 @@ fn may_be_part(part: &str, at: usize, rows: &[Vec<String>]) -> bool {
     part == "fraction" || values.all(|value| value.abs() < 60.0)
 }
 
-/// Returns the prefixes that the name of a column of minutes may have: the names of the coordinate,
-/// and the chosen column's name, with and without its word for degrees.
+/// Returns the texts with which the name of a column of minutes may begin: the names of the
+/// coordinate, and the chosen column's name, with and without its word for degrees.
 fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     const DEGREES: [&str; 7] = ["degrees", "degree", "deg", "grados", "grad", "d", "°"];
     let bare = DEGREES.iter().find_map(|word| own.strip_suffix(word)).filter(|s| !s.is_empty());
@@ -471,8 +471,8 @@ fn is_fraction_of_second(name: &str) -> bool {
     NAMES.contains(&&*normalised(name))
 }
 
-/// Returns the field that a column may be meant for, by its name up to a bracket, comma or colon,
-/// or by one of its words.
+/// Returns the field that a column may be meant for. Compares the whole name, the part before a
+/// bracket, comma or colon, and each word of that part with the names of the fields.
 fn suggested_column_field(name: &str) -> Option<&'static str> {
     const FIELDS: [&str; 5] = ["speed", "heading", "alt", "acc", "seq"];
     let end = name.find(['(', '[', '{', ',', ':']).unwrap_or(name.len());
@@ -489,8 +489,8 @@ fn suggested_column_field(name: &str) -> Option<&'static str> {
     suggested.or_else(by_word).or_else(|| translated(bare))
 }
 
-/// Returns the columns of the date and the time of day, for an error message, if the names are in
-/// a language other than English. `sample`: the first value of each column.
+/// Returns the columns of the date and the time of day if their names are in a language other than
+/// English. An error message names them. `sample`: the first value of each column.
 pub(super) fn date_and_time<'c>(
     columns: &'c [String],
     sample: &[String],

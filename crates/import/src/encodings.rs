@@ -23,8 +23,9 @@ const ENCODINGS: [(&Encoding, &str); 11] = [
     (WINDOWS_1256, "CP1256"),
 ];
 
-/// Returns advice on how to convert a file if the names of its columns, which were read as
-/// windows-1252, name fields in another encoding.
+/// Returns advice on how to convert a file that has another encoding than windows-1252. `columns`:
+/// the names of the columns, read as windows-1252. The advice names the first encoding in which one
+/// of them names a field.
 pub(super) fn advice(columns: &[String]) -> Option<String> {
     if columns.iter().all(|name| name.is_ascii() || translated(name).is_some()) {
         return None;

@@ -365,8 +365,9 @@ impl FileReader<'_> {
                 self.summary.add_unread(&self.decoded.unread);
             }
             if kind == Kind::Csv {
-                // The reader emits valid rows as JSON. So a reject as invalid JSON is a row that
-                // could not be parsed, or that failed a check. A row of one number is JSON, too.
+                // The reader emits valid rows as JSON objects, and other rows unchanged. So a row
+                // that the decoder rejects as invalid JSON could not be parsed, or failed a check.
+                // An unchanged row of one number is JSON, but no object.
                 let is_row = payload.starts_with(b"{");
                 for reject in &mut self.decoded.rejects {
                     if reject.reason == Reason::InvalidJson
@@ -434,8 +435,8 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// Logs the summary of a file that was read, unless it was logged before the first insert, and
-    /// adds it to the result.
+    /// Adds the summary of a file that was read to the result. Logs it, unless
+    /// [`Self::close_batch`] has logged it already.
     fn log_summary(&mut self) {
         let summary = &self.summary;
         if !self.is_dry_run && summary.needs_log() {

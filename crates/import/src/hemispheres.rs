@@ -181,8 +181,8 @@ impl SignedColumn {
         side.may_be_negative().then_some(Self { at, field, name, side, unit })
     }
 
-    /// Returns an error message if the number of a row has no sign, so that the fix would be stored
-    /// in the other hemisphere. `value`: returns the row's value in a column.
+    /// Returns an error message if the number of a row has no sign: the fix would be stored in the
+    /// wrong hemisphere. `value`: returns the row's value in a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let value = value(self.at);
         let value = value.trim();
@@ -247,10 +247,13 @@ fn has_only_sides(at: usize, rows: &[Vec<String>]) -> bool {
 
 /// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`.
 ///
-/// A column that is named after its coordinate, such as `lat_ref`, is used on its own. Any other
-/// column may hold directions, states or categories with the same letters. It is used only if all
-/// of these hold: it has no name, or the letter of a hemisphere as its name; it is next to its
-/// coordinate; it has no other values; and the other coordinate has a hemisphere, too.
+/// A column that is named after its coordinate, such as `lat_ref`, needs no other evidence. Any
+/// other column may hold directions, states or categories with the same letters. It is used only if
+/// all of these hold:
+/// - It has no name, or its name is the letter of a hemisphere.
+/// - It is next to its coordinate.
+/// - It has no other values.
+/// - The other coordinate has a hemisphere, too.
 pub(super) fn add_hemispheres(
     columns: &[String],
     rows: &[Vec<String>],

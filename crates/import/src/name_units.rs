@@ -37,17 +37,17 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
-/// Words for a length before the stroke of a unit of speed such as `ft/s`.
+/// Words for a length before the slash of a unit of speed such as `ft/s`.
 const LENGTHS_OF_SPEED: [&str; 13] =
     ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "mile", "nm", "nmi"];
-/// Words for a time after the stroke of a unit of speed such as `ft/s`, or before the stroke of a
+/// Words for a time after the slash of a unit of speed such as `ft/s`, or before the slash of a
 /// pace such as `min/km`.
 const TIMES_OF_SPEED: [&str; 19] = [
     "s", "sec", "secs", "second", "seconds", "sekunden", "segundos", "min", "mins", "minute",
     "minutes", "minuten", "minutos", "h", "hr", "hrs", "hour", "hours", "day",
 ];
 
-/// Checks that the name of a column states no unit other than that in which the column is read.
+/// Checks that the name of a column states no other unit than the one in which the column is read.
 /// `value`: the first value of the column; `has_option`: the command line gives the field's unit;
 /// `option_factor`: the factor of that unit, if it has one.
 ///
@@ -95,7 +95,7 @@ pub(super) fn check_name(
         let factor = lower.split(['x', '×', '*']).nth(1).unwrap_or_default();
         let has_factor = factor.starts_with(|c: char| c.is_ascii_digit());
         let unit = lower.trim_end_matches([')', ']']).split_once('/');
-        // A time before the stroke means a pace, whatever follows: `min/km avg`, `s/lap`.
+        // A time before the slash means a pace, whatever follows: `min/km avg`, `s/lap`.
         let is_known = has_factor
             || unit.is_some_and(|(before, after)| {
                 let before = without_number(before);
@@ -268,8 +268,9 @@ fn has_marks(value: &str) -> bool {
     value.starts_with(is_number) && !value.chars().all(is_number)
 }
 
-/// Returns whether a name states a power of ten by which its values are multiplied or divided: at
-/// its end, as in `speed_x10` and `alt/10`, or before its unit, as in `speed_x10_kmh`.
+/// Returns whether a name states that its values are multiplied or divided by a power of ten. The
+/// power is at the end of the name, as in `speed_x10` and `alt/10`, or before its unit, as in
+/// `speed_x10_kmh`.
 fn ends_in_factor(field: &str, name: &str) -> bool {
     let is_power = |digits: &str| {
         let zeros = digits.strip_prefix('1').unwrap_or_default();
@@ -301,8 +302,8 @@ fn ends_in_factor(field: &str, name: &str) -> bool {
 
 const QUANTITIES: [Quantity; 3] = [Quantity::Speed, Quantity::Length, Quantity::Angle];
 
-/// Returns whether the name of a column states a multiple of a unit: in brackets at its end, such
-/// as `(x100 ft)` or `(0.1 km/h)`, or as [`ends_in_factor`] finds it.
+/// Returns whether the name of a column states a multiple of a unit. The multiple is in brackets at
+/// the end of the name, as in `(x100 ft)` and `(0.1 km/h)`, or [`ends_in_factor`] finds it.
 fn is_scaled(field: &str, name: &str) -> bool {
     if ends_in_factor(field, name) {
         return true;

@@ -332,8 +332,7 @@ fn uses_default_fields(args: &ImportArgs) -> bool {
     fields.is_empty() && units.is_empty() && unknown.is_empty() && alt_unit.is_none()
 }
 
-/// Returns whether the values of a field are strings, so that a comma in them is not a decimal
-/// comma.
+/// Returns whether the values of a field are strings, in which a comma is no decimal comma.
 fn is_text(field: &str) -> bool {
     matches!(field, "ts" | "date" | "seq") || field.ends_with("_hemisphere")
 }

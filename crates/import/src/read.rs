@@ -42,8 +42,8 @@ const SAMPLED_ROWS: usize = 100;
 pub(super) const UNCLOSED_AT_END: &str =
     "a quote in this row is not closed before the end of the file";
 
-/// A CSV file whose first row names its columns. The separator is `,`, `;`, tab or `|`, whichever
-/// is the most frequent in the first row, unless a line `sep=` before it names another.
+/// A CSV file whose first row names its columns. The separator is the most frequent of `,`, `;`,
+/// tab and `|` in the first row, unless a line such as `sep=;` before that row names another one.
 ///
 /// An unclosed quote invalidates only its own line. For this, a row of several lines counts as one
 /// row only if it has every column, and only a separator follows each closing quote.
@@ -273,8 +273,8 @@ impl<R: BufRead> Table<R> {
     /// files has such rows in the middle. `places`: the columns of lat and lng.
     ///
     /// # Errors
-    /// The row names other columns than the first row: the values below it would be read as those
-    /// of the first row's columns.
+    /// The row names other columns than the first row. The rows below it would be read with the
+    /// wrong columns.
     #[cold]
     fn check_names_again(&self, row: &Row, places: [usize; 2], line: u64) -> Result<()> {
         // Parse the names as `open` does. A byte order mark that precedes a quote made the quotes a
@@ -318,8 +318,8 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// Adds to the row the lines up to the line that closes the open quote. Returns `false` if
-    /// these are not one row; the lines are then read again as rows of their own.
+    /// Adds the next lines to the row, up to the line that closes the open quote. Returns `false`
+    /// if the lines do not form one row. Then each of them is read again as a row of its own.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {

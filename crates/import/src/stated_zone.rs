@@ -1,6 +1,6 @@
-//! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
-//! such as `tz`, in an element such as `timezone` or `speedUnit`, or in the offset of a time, for
-//! example of the time in the file's metadata.
+//! Finds zones and units that an XML file states beside its points. They may be in a comment, in an
+//! attribute such as `tz`, or in an element such as `timezone` or `speedUnit`. The offset of a time
+//! states a zone, too, for example that of the time in the file's metadata.
 
 use std::borrow::Cow;
 
@@ -117,8 +117,8 @@ impl<'c> StatedZone<'c> {
     /// Checks the time of a point.
     ///
     /// # Errors
-    /// The file has a time without an offset, and states another zone than that in which such times
-    /// are read.
+    /// The file has a time without an offset, and states a zone other than the one in which
+    /// milepost reads such times.
     pub(super) fn check_time(&mut self, time: &str, line: u64) -> Result<()> {
         // Nearly every time ends with `Z`, which is UTC.
         if matches!(time.as_bytes(), [.., b'0'..=b'9', b'Z']) {
@@ -206,8 +206,8 @@ pub(super) fn is_zone_name(name: &str, value: &str) -> bool {
     // Return early for most names: this function runs for every element of a point.
     let may_be_foreign = || {
         let beginning = name.get(..3).unwrap_or_default();
-        // The first letters of the ASCII words for a zone in other languages that do not begin with
-        // t, u, g or z: fuseau, fuso orario, huso horario, strefa czasowa, saat dilimi.
+        // Some words for a zone in other languages are ASCII, but do not begin with t, u, g or z:
+        // fuseau, fuso orario, huso horario, strefa czasowa, saat dilimi. Compare their beginnings.
         let begins_foreign_word = |begin: &&str| beginning.eq_ignore_ascii_case(begin);
         !name.is_ascii() || ["fus", "hus", "str", "saa"].iter().any(begins_foreign_word)
     };

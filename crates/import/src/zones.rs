@@ -191,8 +191,8 @@ pub(super) fn is_other_than_utc(value: &str) -> bool {
     is_zone && !is_utc(value)
 }
 
-/// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
-/// or is an offset, such as `local`, `CET` or `GMT+1`.
+/// Returns whether a value of a column of times is the column's unit, such as `local`, `CET` or
+/// `GMT+1`, and not a time. A unit has no digit, or is an offset.
 pub(super) fn is_unit(value: &str) -> bool {
     let begins =
         |mark: &&str| value.get(..mark.len()).is_some_and(|v| v.eq_ignore_ascii_case(mark));
@@ -416,10 +416,14 @@ fn is_local_time(name: &str) -> bool {
 /// Returns whether a comment above the names of the columns states that the times are local, or in
 /// a zone other than UTC: `times are in EST`, `timezone: Europe/Berlin`, `UTC+2`.
 ///
-/// Other comments name places, persons and the time of an export. So a comment counts only if it
-/// consists of nothing but a zone, if it has a word for zones or the word `Ortszeit`, or if it has
-/// a word for times and no date. A number without `UTC` or `GMT` is an offset only if its clause is
-/// about times: antennas have offsets, too.
+/// Other comments name places, persons and the time of an export. So a comment counts only in one
+/// of these cases:
+/// - It consists of nothing but a zone.
+/// - It has a word for zones, or the word `Ortszeit`.
+/// - It has a word for times, and no date.
+///
+/// A number without `UTC` or `GMT` is an offset only if its clause is about times: antennas have
+/// offsets, too.
 pub(super) fn states_zone(comment: &str) -> bool {
     const ZONE_WORDS: [&str; 7] =
         ["tz", "timezone", "zone", "zeitzone", "tzname", "utcoffset", "huso"];

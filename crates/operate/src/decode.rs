@@ -47,7 +47,8 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
 struct MosquittoMessage {
     topic: String,
     payload: String,
-    /// Without this member, a line counts as a payload, even if it has a topic and a payload.
+    /// A line without this member counts as a payload, even if it has the members `topic` and
+    /// `payload`.
     #[serde(rename = "payloadlen")]
     _bytes: u64,
     #[serde(default)]

@@ -92,7 +92,7 @@ impl fmt::Display for Summary {
 /// Decodes the stored rejects of a reason again and inserts the positions that are valid now.
 ///
 /// # Errors
-/// The server does not answer, its tables are not those of this binary, or it refuses permanently.
+/// The server does not answer or refuses permanently, or its tables are not those of this binary.
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = tables::ready(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());

@@ -26,7 +26,7 @@ use milepost_observe::now;
 
 /// Interval between queries while a fix is not yet stored.
 const QUERY_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a fix that ClickHouse does not have is reported as not stored.
+/// Time after which a fix is reported as not stored if ClickHouse does not have it.
 const STORED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of fixes that wait to be stored. Further ones are never reported as stored.
 const WAITING_MAX: usize = 1_000;
