@@ -14,7 +14,7 @@ const NODE_SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs all checks. `probe_topic`: topic of a message to publish and receive; `None`: publish
 /// nothing.
-pub(crate) async fn all(
+pub(crate) async fn check_all(
     config: &Config,
     probe_topic: Option<&str>,
     unix_ms: fn() -> i64,

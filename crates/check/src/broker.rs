@@ -54,13 +54,13 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
         }
     }
     let Some((target, connack)) = open.first() else { return };
-    transport(report, config, *target);
-    limits(report, config, connack, nodes.len());
-    if let Err(error) = subscription(report, config, *target).await {
+    check_transport(report, config, *target);
+    check_limits(report, config, connack, nodes.len());
+    if let Err(error) = check_subscription(report, config, *target).await {
         return report.failure("subscription", error_chain(&error));
     }
-    queue_drops(report, *target).await;
-    if let Err(error) = message(report, *target, probe_topic).await {
+    check_queue_drops(report, *target).await;
+    if let Err(error) = check_message(report, *target, probe_topic).await {
         return report.failure("message", error_chain(&error));
     }
     let targets: Vec<_> = open.iter().map(|(target, _)| *target).collect();
@@ -105,7 +105,7 @@ fn report_connect_error(
 }
 
 /// Reports whether the connection is encrypted, and how the client logs in.
-fn transport(
+fn check_transport(
     report: &mut Report,
     config: &Config,
     BrokerTarget { node, login, .. }: BrokerTarget<'_>,
@@ -137,8 +137,8 @@ fn transport(
 }
 
 /// Checks the window, the packet size and the session expiry of the CONNACK.
-fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
-    window(report, config, connack, nodes);
+fn check_limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+    check_window(report, config, connack, nodes);
     let mqtt = &config.mqtt;
     let own_max = mqtt.max_packet_bytes;
     match connack.packet_bytes_max {
@@ -181,7 +181,7 @@ fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
 const RATE_MIN: usize = 1_000;
 
 /// Checks the throughput that the windows of all sessions allow.
-fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+fn check_window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     let mqtt = &config.mqtt;
     let broker_max = connack.receive_maximum.unwrap_or(u16::MAX);
     let session_window = usize::from(broker_max.min(mqtt.receive_maximum)).max(1);
@@ -225,7 +225,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
 
 /// Checks that the broker grants the topics of all sources. Uses a share group of its own, which
 /// receives copies of messages until its session ends.
-async fn subscription(
+async fn check_subscription(
     report: &mut Report,
     config: &Config,
     target: BrokerTarget<'_>,
@@ -281,16 +281,16 @@ async fn subscription(
 
 /// Checks the counters of messages that the broker dropped: EMQX's if `mqtt.broker_metrics` is set,
 /// else Mosquitto's.
-async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
+async fn check_queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
     if target.mqtt.broker_metrics {
-        match broker_metrics(report, target).await {
+        match check_broker_metrics(report, target).await {
             true => report
                 .ok("queue drops", "counted while milepost runs: milepost_broker_dropped_total"),
             false => report.ok("queue drops", "not visible: the line \"broker metrics\" says why"),
         }
         return;
     }
-    match dropped(target).await {
+    match dropped_messages(target).await {
         Ok(Some(0)) => report.ok("queue drops", "none since the broker's start"),
         Ok(Some(dropped)) => report.warning(
             "queue drops",
@@ -309,7 +309,7 @@ async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
 
 /// Reports and returns whether the broker grants a subscription to its counters. Uses a separate
 /// connection, because some brokers close the connection instead of refusing.
-async fn broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
+async fn check_broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \
                        \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
@@ -339,7 +339,7 @@ async fn broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
 
 /// Returns Mosquitto's counter of dropped messages; `None` if the broker has none, or hides it from
 /// this user.
-async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
+async fn dropped_messages(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
     let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
     let received = async {
         probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
@@ -361,7 +361,7 @@ async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
 }
 
 /// Publishes a message to the probe topic and waits for its acknowledgement and its delivery.
-async fn message(
+async fn check_message(
     report: &mut Report,
     target: BrokerTarget<'_>,
     probe_topic: Option<&str>,

@@ -55,7 +55,7 @@ impl Arguments {
         if let Some(why) = topic.and_then(|topic| all::unusable_probe(config, topic)) {
             bail!("--probe-topic: {why}");
         }
-        Ok(all::all(config, topic, now_ms).await)
+        Ok(all::check_all(config, topic, now_ms).await)
     }
 }
 

@@ -71,8 +71,8 @@ pub(super) async fn check(
     );
     let rows = clickhouse.query_rows("reading system.replicas", &sql).await?;
     let replicas: Vec<Replica> = rows.into_iter().map(replica).collect();
-    health(report, config, &replicas);
-    tokens(report, &config.database, tables, defaults);
+    check_health(report, config, &replicas);
+    check_token_windows(report, &config.database, tables, defaults);
     Ok(())
 }
 
@@ -162,7 +162,7 @@ fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
 }
 
 /// Reports the state of the replicas.
-fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
+fn check_health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
     let tables_where = |test: &dyn Fn(&Replica) -> bool| {
         let names =
             replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
@@ -251,7 +251,12 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
 }
 
 /// Checks that the replicated tables remember the tokens of inserts for long enough.
-fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
+fn check_token_windows(
+    report: &mut Report,
+    database: &str,
+    tables: &[[String; 3]],
+    defaults: &[[String; 2]],
+) {
     let (count_setting, seconds_setting) =
         ("replicated_deduplication_window", "replicated_deduplication_window_seconds");
     let mut statements = Vec::new();
@@ -336,7 +341,7 @@ mod tests {
         let [readonly, expired, delay, queue, total, active, exception] = row;
         let row = ["positions", readonly, expired, delay, queue, total, active, exception]
             .map(str::to_owned);
-        health(&mut report, &config(toml), &[replica(row)]);
+        check_health(&mut report, &config(toml), &[replica(row)]);
         report
     }
 
@@ -411,7 +416,7 @@ mod tests {
                 ["replicated_deduplication_window", "10000"],
                 ["replicated_deduplication_window_seconds", "3600"],
             ];
-            tokens(
+            check_token_windows(
                 &mut report,
                 "fleet",
                 &[row],

@@ -74,17 +74,17 @@ impl Reader<'_> {
         let violations_before = self.settings.violations.len();
         let section = self.section.clone();
         self.settings.valid(&section, check_name(&name));
-        let from = self.from();
-        let kind = self.kind();
-        let comment = self.text("comment");
-        let unit = self.text("unit");
-        let [min, max] = ["min", "max"].map(|key| self.limit(key, kind.as_ref()));
+        let from = self.read_from();
+        let kind = self.read_kind();
+        let comment = self.read_text("comment");
+        let unit = self.read_text("unit");
+        let [min, max] = ["min", "max"].map(|key| self.read_limit(key, kind.as_ref()));
         if let (Some(min), Some(max)) = (min, max)
             && min > max
         {
             self.add_violation("min", format!("{min} is above max, {max}"));
         }
-        let unknown = self.unknown(kind.as_ref());
+        let unknown = self.read_unknown(kind.as_ref());
         if self.settings.violations.len() > violations_before {
             return None;
         }
@@ -92,7 +92,7 @@ impl Reader<'_> {
     }
 
     /// Reads `from`, and returns its paths in the notation of `keep`.
-    fn from(&mut self) -> Vec<String> {
+    fn read_from(&mut self) -> Vec<String> {
         let key = self.key("from");
         let given: Option<Vec<String>> = self.settings.read(&key);
         // A value that is given but was not read has the wrong type, which `Settings::read` has
@@ -126,7 +126,7 @@ impl Reader<'_> {
     }
 
     /// Reads `type`; `None` after a violation.
-    fn kind(&mut self) -> Option<FieldType> {
+    fn read_kind(&mut self) -> Option<FieldType> {
         let key = self.key("type");
         let Some(text) = self.settings.read::<String>(&key) else {
             if !self.settings.is_given(&key) {
@@ -142,7 +142,7 @@ impl Reader<'_> {
     }
 
     /// Reads a string that becomes part of a column's comment.
-    fn text(&mut self, name: &str) -> String {
+    fn read_text(&mut self, name: &str) -> String {
         let key = self.key(name);
         let Some(text) = self.settings.read::<String>(&key) else { return String::new() };
         self.settings.add_effective(&key, &text);
@@ -160,7 +160,7 @@ impl Reader<'_> {
     }
 
     /// Reads `min` or `max`. `kind`: the column's type, `None` if it is invalid.
-    fn limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
+    fn read_limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
         let key = self.key(name);
         let limit: f64 = self.settings.read(&key)?;
         self.settings.add_effective(&key, &limit);
@@ -178,7 +178,7 @@ impl Reader<'_> {
 
     /// Reads `unknown`, the values that stand for "unknown". For an Enum8, adds the counterpart of
     /// each value: the number of a name, or the name of a number.
-    fn unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
+    fn read_unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
         let key = self.key("unknown");
         let mut values: Vec<String> = self.settings.read(&key).unwrap_or_default();
         values.retain(|value| !value.is_empty());

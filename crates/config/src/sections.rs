@@ -198,7 +198,7 @@ const DEFAULT_URL: &str = "http://localhost:8123";
 /// Returns the index of a member's own endpoint. Members whose names end in consecutive numbers,
 /// such as pods of a StatefulSet, get the endpoints in turn. For other members, a hash of the name
 /// selects the endpoint.
-fn home(member: &str, endpoints: usize) -> usize {
+fn home_index(member: &str, endpoints: usize) -> usize {
     let name = member.trim_end_matches(|c: char| c.is_ascii_digit());
     let number = &member[name.len()..];
     // FNV-1a of 64 bits.
@@ -242,7 +242,7 @@ impl ClickHouse {
         let Server { url: _, tls, database, user, password } =
             Server::read_without_url(settings, with_tls);
         Self {
-            home: home(member, urls.len()),
+            home: home_index(member, urls.len()),
             urls,
             tls,
             database,

@@ -29,8 +29,8 @@ pub(super) fn read(
     topics: &[String],
     fields: &[Field],
 ) -> (Vec<Source>, BTreeMap<String, Arc<Mapping>>) {
-    let mappings = mappings(settings);
-    let sources = sources(settings, topics, &mappings);
+    let mappings = read_mappings(settings);
+    let sources = read_sources(settings, topics, &mappings);
     let sources = keep_fields(settings, sources, fields);
     (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
 }
@@ -49,7 +49,7 @@ fn keep_fields(settings: &mut Settings, sources: Vec<Source>, fields: &[Field]) 
 
 /// Reads the sources. Each keeps only the names of its own `keep`; [`keep_fields`] adds the names
 /// that `[fields.NAME]` needs.
-fn sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
+fn read_sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
     if !topics.is_empty() {
         report_unused(settings, mappings);
         let sources: Vec<Source> = topics.iter().map(|topic| Source::milepost(topic)).collect();
@@ -80,7 +80,7 @@ fn sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> V
     for section in entries {
         let effective_section =
             if section == "source" { "sources[1]".to_owned() } else { section.clone() };
-        sources.extend(Entry { settings, section, effective_section }.read(mappings));
+        sources.extend(Entry { settings, section, effective_section }.read_source(mappings));
     }
     assert!(
         sources.len() == expected || !settings.violations.is_empty(),
@@ -218,15 +218,15 @@ impl Entry<'_> {
     }
 
     /// Reads a source; `None` after a violation.
-    fn read(mut self, mappings: &Mappings) -> Option<Source> {
+    fn read_source(mut self, mappings: &Mappings) -> Option<Source> {
         let topic = self.text("topic");
         if topic.is_none() {
             self.add_violation("topic", "required: a filter such as \"owntracks/+/+\"");
         }
         let pluses = topic.as_deref().and_then(|topic| self.valid("topic", plus_levels(topic)));
-        let format = self.format(mappings);
-        let driver = self.driver(pluses, format.as_ref());
-        let keep = self.keep(format.as_ref());
+        let format = self.read_format(mappings);
+        let driver = self.read_driver(pluses, format.as_ref());
+        let keep = self.read_keep(format.as_ref());
         let zone = self.checked("zone", Zone::new);
         let other_bytes = self.checked("driver_other", OtherBytes::new).unwrap_or_default();
         pluses?; // without a valid topic there is no source
@@ -238,7 +238,7 @@ impl Entry<'_> {
     }
 
     /// Reads `format` and `speed_unit`; `None` if the format cannot be used.
-    fn format(&mut self, mappings: &Mappings) -> Option<Format> {
+    fn read_format(&mut self, mappings: &Mappings) -> Option<Format> {
         let name = self.value("format").unwrap_or_else(|| "milepost".to_owned());
         self.add_effective("format", &name);
         let unit = self.unit("speed_unit", &SpeedUnit::NAMES);
@@ -277,7 +277,7 @@ impl Entry<'_> {
 
     /// Reads `driver`. If the key is not given, takes the driver from the format's mapping, or from
     /// the only `+` of the topic. `pluses`: number of `+` in the topic. `None` after a violation.
-    fn driver(&mut self, pluses: Option<usize>, format: Option<&Format>) -> Option<Driver> {
+    fn read_driver(&mut self, pluses: Option<usize>, format: Option<&Format>) -> Option<Driver> {
         if let Some(text) = self.text("driver") {
             let driver = if text.starts_with('/') {
                 Pointer::new(&text).map(Driver::Payload)
@@ -319,7 +319,7 @@ impl Entry<'_> {
         None
     }
 
-    fn keep(&mut self, format: Option<&Format>) -> Keep {
+    fn read_keep(&mut self, format: Option<&Format>) -> Keep {
         let mut names: Vec<String> = self.settings.read(&self.key("keep")).unwrap_or_default();
         names.retain(|name| !name.is_empty());
         if names.is_empty() {
@@ -333,17 +333,17 @@ impl Entry<'_> {
     }
 
     /// Reads `[formats.NAME]`; `None` after a violation.
-    fn mapping(mut self) -> Option<Mapping> {
+    fn read_mapping(mut self) -> Option<Mapping> {
         let points = self.pointer("points");
         let (lat, lng) = (self.required("lat"), self.required("lng"));
         let mut more = More::default();
-        let ts = self.time(&mut more);
-        let speed = self.with_unit("speed", Quantity::Speed);
-        let alt = self.with_unit("alt", Quantity::Length);
+        let ts = self.read_time(&mut more);
+        let speed = self.read_with_unit("speed", Quantity::Speed);
+        let alt = self.read_with_unit("alt", Quantity::Length);
         let (heading, acc, seq) =
             (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
         let driver = self.pointer("driver");
-        let has_unit_of_degrees = self.rare_keys(&mut more);
+        let has_unit_of_degrees = self.read_rare_keys(&mut more);
         let more = Some(Box::new(more)).filter(|more| **more != More::default());
         let fields = Fields {
             points,
@@ -379,7 +379,7 @@ impl Entry<'_> {
     }
 
     /// Reads a pointer, and the factor of the unit in `{name}_unit`.
-    fn with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
+    fn read_with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
         let unit = format!("{name}_unit");
         self.check_unit(name, &unit, || quantity.factor("").err().unwrap_or_default());
         let (pointer, factor) =
@@ -407,7 +407,7 @@ impl Entry<'_> {
     }
 
     /// Reads `ts` with its unit or its strftime pattern, `ts_date` and `ts_zone`.
-    fn time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
+    fn read_time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
         let units = || {
             format!(
                 "one of {}, or a pattern such as \"%d/%m/%Y %H:%M:%S\"",
@@ -445,7 +445,7 @@ impl Entry<'_> {
 
     /// Reads the keys that few formats need: units of angles and of accuracy, hemispheres, values
     /// that stand for unknown, and messages without a position. Returns whether `lat_unit` is set.
-    fn rare_keys(&mut self, more: &mut More) -> bool {
+    fn read_rare_keys(&mut self, more: &mut More) -> bool {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {
             more.degrees = [lat, lng.unwrap_or(lat.unsigned())];
@@ -495,7 +495,7 @@ fn names<T>(units: &[(&'static str, T)]) -> String {
 }
 
 /// Reads all of `[formats.NAME]`.
-fn mappings(settings: &mut Settings) -> Mappings {
+fn read_mappings(settings: &mut Settings) -> Mappings {
     let mut mappings = Mappings::new();
     for name in settings.names_in("formats.") {
         let section = format!("formats.{name}");
@@ -509,8 +509,9 @@ fn mappings(settings: &mut Settings) -> Mappings {
         if !is_name {
             settings.add_violation(&section, "must be a name of letters, digits, _ and -");
         }
-        let mapping =
-            Entry { settings, effective_section: section.clone(), section }.mapping().map(Arc::new);
+        let mapping = Entry { settings, effective_section: section.clone(), section }
+            .read_mapping()
+            .map(Arc::new);
         mappings.insert(name, mapping.filter(|_| is_name && !is_taken));
     }
     mappings

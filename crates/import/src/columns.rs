@@ -5,7 +5,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::encodings;
 use super::hemispheres::{add_hemispheres, split_hemisphere};
 use super::name_units::is_magnetic;
-use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, translated, words};
+use super::names::{
+    Column, FIELD_NAMES, is_name_of, normalised, quantity_of, translated_field, words,
+};
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
 use milepost_decode::{Quantity, is_date_in_other_language, suggested_field};
 
@@ -486,7 +488,7 @@ fn suggested_column_field(name: &str) -> Option<&'static str> {
         FIELDS.into_iter().find(|field| words.iter().any(|word| is_name_of(field, word)))
     };
     let suggested = suggested.filter(|field| !is_time || *field == "ts");
-    suggested.or_else(by_word).or_else(|| translated(bare))
+    suggested.or_else(by_word).or_else(|| translated_field(bare))
 }
 
 /// Returns the columns of the date and the time of day if their names are in a language other than
@@ -502,7 +504,7 @@ pub(super) fn date_and_time<'c>(
         is_date_in_other_language(&normalised(&columns[at])) && !value(at).contains(':')
     })?;
     let is_clock = |at| at != date && is_time_of_day(value(at));
-    let time = find_column(&|at| is_clock(at) && translated(&columns[at]) == Some("ts"))?;
+    let time = find_column(&|at| is_clock(at) && translated_field(&columns[at]) == Some("ts"))?;
     Some((&columns[date], &columns[time]))
 }
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::names::{Column, is_name_of, nameless, normalised, words};
+use super::names::{Column, is_name_of, normalised, placeholder_name, words};
 use super::values::degrees;
 use milepost_decode::{SIDE_WORDS, hemisphere};
 
@@ -268,7 +268,7 @@ pub(super) fn add_hemispheres(
     let is_named = |at: usize, n: usize| hemisphere(&columns[at]) == Some(n);
     let is_nameless = |at: usize| {
         let name = columns[at].as_str();
-        name == nameless(at) || name.len() == 1 && Side::of_value(name).is_some()
+        name == placeholder_name(at) || name.len() == 1 && Side::of_value(name).is_some()
     };
     let chosen = [0, 1].map(|n| {
         let (_, field) = COORDINATES[n];

@@ -249,12 +249,12 @@ fn emit_fix(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::all;
+    use crate::read::collect_payloads;
 
     const WHEN: &str = "<when>2026-01-31T08:00:00Z</when>";
 
     fn read(file: &str) -> (Vec<String>, String) {
-        all(|emit| kml(file.as_bytes(), emit).map(drop))
+        collect_payloads(|emit| kml(file.as_bytes(), emit).map(drop))
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         let points = "<Point><coordinates>1,2</coordinates></Point>".repeat(2);
         let file = format!("<kml><Placemark>{stamp}<Multi>{points}</Multi></Placemark></kml>");
         let mut unread = BTreeSet::new();
-        all(|emit| kml(file.as_bytes(), emit).map(|names| unread = names));
+        collect_payloads(|emit| kml(file.as_bytes(), emit).map(|names| unread = names));
         assert_eq!(unread.len(), 1, "{unread:?}");
     }
 

@@ -166,7 +166,7 @@ pub(super) fn visible(value: &str) -> Cow<'_, str> {
 }
 
 /// Returns the name for a column that has none.
-pub(super) fn nameless(at: usize) -> String {
+pub(super) fn placeholder_name(at: usize) -> String {
     format!("column {}", at + 1)
 }
 
@@ -183,7 +183,7 @@ pub(super) fn is_name_of(field: &str, name: &str) -> bool {
 }
 
 /// Returns the field that a column's name, or one of its words, means in another language.
-pub(super) fn translated(name: &str) -> Option<&'static str> {
+pub(super) fn translated_field(name: &str) -> Option<&'static str> {
     let of_word = || words(name).iter().find_map(|word| field_in_other_language(word));
     field_in_other_language(&normalised(name)).or_else(of_word)
 }

@@ -10,8 +10,8 @@ use std::io::{self, BufRead};
 use anyhow::{Result, bail, ensure};
 
 use super::ending::LastByteReader;
-use super::names::{is_latitude, is_name_of, nameless, visible, visible_name};
-use super::numbers::{Decimals, NumberColumns, decimals, number, without_fraction};
+use super::names::{is_latitude, is_name_of, placeholder_name, visible, visible_name};
+use super::numbers::{Decimals, NumberColumns, decimals, plain_number, without_fraction};
 use super::record::Record;
 use super::row_checks::RowChecks;
 use super::text::windows_1252;
@@ -81,7 +81,7 @@ impl<R: BufRead> Table<R> {
             if lines::next_line(&mut input, &mut line)?.is_none() {
                 bail!("the first row must name the columns, but there is no row");
             }
-            let text = decoded(&line).trim_start_matches('\u{feff}').to_owned();
+            let text = decode_text(&line).trim_start_matches('\u{feff}').to_owned();
             let lower = text.to_ascii_lowercase();
             if let Some(separator) = lower.trim().trim_matches('"').strip_prefix("sep=") {
                 given_separator = separator.bytes().next().or(Some(b'\t'));
@@ -123,14 +123,14 @@ impl<R: BufRead> Table<R> {
         {
             line_number += 1;
             row.text.push(b' ');
-            row.add(decoded(&line).as_bytes(), separator);
+            row.add(decode_text(&line).as_bytes(), separator);
         }
         let is_closed = !row.is_open && (line_number == first_line_number || !row.is_ragged);
         ensure!(is_closed, "a quote in the first row is never closed");
         let columns = row.values().map(|name| visible_name(&String::from_utf8_lossy(name)));
         let mut columns: Vec<String> = columns.collect();
         for (n, name) in columns.iter_mut().enumerate().filter(|(_, name)| name.is_empty()) {
-            *name = nameless(n);
+            *name = placeholder_name(n);
         }
         Ok(Self {
             input,
@@ -229,11 +229,11 @@ impl<R: BufRead> Table<R> {
             };
             record.clear();
             for (n, (name, value)) in self.columns.iter().zip(row.values()).enumerate() {
-                let value = decoded(value);
+                let value = decode_text(value);
                 let value = if is_ascii { Cow::Borrowed(&*value) } else { visible(&value) };
                 let value = value.trim();
                 if numbers.fields.contains(&n) {
-                    record.put(name, &number(value, decimals));
+                    record.put(name, &plain_number(value, decimals));
                 } else if numbers.ids == Some(n) {
                     record.put(name, without_fraction(value));
                 } else {
@@ -250,7 +250,7 @@ impl<R: BufRead> Table<R> {
     /// fewer values than each row before it. If a row without a line end has all values, sets
     /// `unended_line`, because the last value may be incomplete.
     fn count_row(&mut self, row: &Row, line: &[u8]) -> bool {
-        let is_named = |(at, name): (usize, &String)| *name != nameless(at);
+        let is_named = |(at, name): (usize, &String)| *name != placeholder_name(at);
         let last_named = self.columns.iter().enumerate().rposition(is_named);
         let values_expected = last_named.map_or(0, |at| at + 1);
         let is_last = self.ahead.is_empty() && self.input.is_within_line();
@@ -280,7 +280,7 @@ impl<R: BufRead> Table<R> {
         // Parse the names as `open` does. A byte order mark that precedes a quote made the quotes a
         // part of the value, so remove both here.
         let name = |value: &[u8]| {
-            let text = decoded(value);
+            let text = decode_text(value);
             visible_name(text.replace('\n', " ").trim_start_matches('\u{feff}').trim_matches('"'))
         };
         let mut names: Vec<String> = row.values().map(name).collect();
@@ -295,7 +295,7 @@ impl<R: BufRead> Table<R> {
         let are_names = has_name_of("lat", lat) && has_name_of("lng", lng);
         let is_same = |(at, column): (usize, &String)| {
             let name = names.get(at).map_or("", String::as_str);
-            name.eq_ignore_ascii_case(column) || name.is_empty() && *column == nameless(at)
+            name.eq_ignore_ascii_case(column) || name.is_empty() && *column == placeholder_name(at)
         };
         ensure!(
             !are_names || self.columns.iter().enumerate().all(is_same),
@@ -349,7 +349,7 @@ impl<R: BufRead> Table<R> {
 }
 
 /// Decodes text as UTF-8 or, if it is not valid UTF-8, as windows-1252.
-fn decoded(text: &[u8]) -> Cow<'_, str> {
+fn decode_text(text: &[u8]) -> Cow<'_, str> {
     str::from_utf8(text).map_or_else(|_| windows_1252(text).into(), Cow::Borrowed)
 }
 
@@ -478,7 +478,7 @@ pub(super) fn owntracks(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
 
 /// Returns all payloads that a reader emits, and its error or an empty string.
 #[cfg(test)]
-pub(super) fn all(read: impl FnOnce(Emit<'_>) -> Result<()>) -> (Vec<String>, String) {
+pub(super) fn collect_payloads(read: impl FnOnce(Emit<'_>) -> Result<()>) -> (Vec<String>, String) {
     let mut payloads = Vec::new();
     let end = read(&mut |payload, _, _| {
         payloads.push(String::from_utf8_lossy(payload).into_owned());
@@ -500,7 +500,10 @@ mod tests {
             let first = NumberColumns { fields: vec![0], ids: None };
             (
                 columns,
-                all(|emit| table.each(&first, &RowChecks::default(), &RefCell::default(), emit)).0,
+                collect_payloads(|emit| {
+                    table.each(&first, &RowChecks::default(), &RefCell::default(), emit)
+                })
+                .0,
             )
         };
         let (columns, rows) =
@@ -536,7 +539,8 @@ mod tests {
 
     #[test]
     fn geojson_lines_may_form_one_array() {
-        let read = |text: &str| all(|emit| json_lines(text.as_bytes(), emit)).0.join("|");
+        let read =
+            |text: &str| collect_payloads(|emit| json_lines(text.as_bytes(), emit)).0.join("|");
         assert_eq!(read("[{\"a\":1},\n{\"a\":2},\n{\"a\":3}]\n"), r#"{"a":1}|{"a":2}|{"a":3}"#);
         assert_eq!(read("[\n{\"a\":1},\n {\"a\":[2]}\n]\n"), r#"{"a":1}|{"a":[2]}"#);
         assert_eq!(read("{\"a\":1}\n[{\"a\":2},{\"a\":3}]\n"), r#"{"a":1}|[{"a":2},{"a":3}]"#);
@@ -546,7 +550,7 @@ mod tests {
     fn unclosed_quote_invalidates_only_its_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
-            all(|emit| {
+            collect_payloads(|emit| {
                 table.each(
                     &NumberColumns::default(),
                     &RowChecks::default(),
@@ -577,20 +581,22 @@ mod tests {
         let file = br#"{"name":{"features":[1]},"type":"FeatureCollection",
 "features":[{"a" : 1}, {"b":[2]}],"more":0}"#;
         assert_eq!(
-            all(|emit| features(&file[..], &|_, _| Ok(()), emit)).0,
+            collect_payloads(|emit| features(&file[..], &|_, _| Ok(()), emit)).0,
             [r#"{"a":1}"#, r#"{"b":[2]}"#]
         );
-        let (found, end) = all(|emit| features(&file[..80], &|_, _| Ok(()), emit));
+        let (found, end) = collect_payloads(|emit| features(&file[..80], &|_, _| Ok(()), emit));
         assert!(found.len() == 1 && end.contains("EOF"), "{found:?} {end}");
         assert!(
-            all(|emit| features(&b"{}"[..], &|_, _| Ok(()), emit)).1.contains("has no features")
+            collect_payloads(|emit| features(&b"{}"[..], &|_, _| Ok(()), emit))
+                .1
+                .contains("has no features")
         );
         // Two files one after the other, as `cat` joins them, and then something else.
         let joined = [&file[..], b"\n \n", &file[..]].concat();
-        let (found, end) = all(|emit| features(&joined[..], &|_, _| Ok(()), emit));
+        let (found, end) = collect_payloads(|emit| features(&joined[..], &|_, _| Ok(()), emit));
         assert!(found.len() == 4 && end.is_empty(), "{found:?} {end}");
         for garbage in ["]", "404", "{\"a\":1}", "{"] {
-            let (found, end) = all(|emit| {
+            let (found, end) = collect_payloads(|emit| {
                 features([&file[..], garbage.as_bytes()].concat().as_slice(), &|_, _| Ok(()), emit)
             });
             assert!(
@@ -604,7 +610,7 @@ mod tests {
 
         let rec = b"2026-01-31T08:00:00Z\t*                 \t\
                     {\"_type\":\"location\",\"x\":\"a\\tb\"}\nbroken\n\n";
-        let (messages, end) = all(|emit| owntracks(&rec[..], emit));
+        let (messages, end) = collect_payloads(|emit| owntracks(&rec[..], emit));
         assert_eq!(
             (messages, end),
             (

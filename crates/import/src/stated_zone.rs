@@ -49,7 +49,7 @@ impl<'c> StatedZone<'c> {
     pub(super) fn add_comment(&mut self, comment: &str, line: u64) -> Result<()> {
         unit_frames(comment).iter().try_for_each(|frame| self.check_unit(frame, line))?;
         if self.given.is_none() && self.checks_zones && states_zone(comment) {
-            return self.add(format!("the comment \"{:.60}\"", comment.trim()), line);
+            return self.note_zone(format!("the comment \"{:.60}\"", comment.trim()), line);
         }
         Ok(())
     }
@@ -90,10 +90,10 @@ impl<'c> StatedZone<'c> {
             None => is_other_than_utc(value),
         };
         if self.checks_zones && is_other && is_zone_name(name, value) {
-            return self.add(format!("{name:.40} \"{value:.40}\""), line);
+            return self.note_zone(format!("{name:.40} \"{value:.40}\""), line);
         }
         if is_time_name(name) && is_time_with_offset(value) {
-            return self.add_shifted(value, line);
+            return self.note_shifted(value, line);
         }
         Ok(())
     }
@@ -101,15 +101,15 @@ impl<'c> StatedZone<'c> {
     /// Notes the first time whose offset or zone is not UTC: the times without an offset may be in
     /// that zone, too. Does nothing if `--zone` is given, or if a place that states another zone is
     /// noted already.
-    fn add_shifted(&mut self, time: &str, line: u64) -> Result<()> {
+    fn note_shifted(&mut self, time: &str, line: u64) -> Result<()> {
         if self.checks_zones && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
-            return self.add(format!("the time {time:.40}"), line);
+            return self.note_zone(format!("the time {time:.40}"), line);
         }
         Ok(())
     }
 
     /// Notes that `place` states another zone. Fails if a time without an offset was read before.
-    fn add(&mut self, place: String, line: u64) -> Result<()> {
+    fn note_zone(&mut self, place: String, line: u64) -> Result<()> {
         self.stated.get_or_insert(place);
         if self.has_local { self.refuse(line, FIXES_MAY_BE_STORED) } else { Ok(()) }
     }
@@ -124,7 +124,7 @@ impl<'c> StatedZone<'c> {
         if matches!(time.as_bytes(), [.., b'0'..=b'9', b'Z']) {
             return Ok(());
         }
-        self.add_shifted(time, line)?;
+        self.note_shifted(time, line)?;
         // `lacks_zone` is also false for a value that the decoder rejects, such as a date alone:
         // such a value must not end the reading of the file.
         if !self.checks_zones || self.has_local || !lacks_zone(time) {

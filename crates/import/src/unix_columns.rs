@@ -32,7 +32,7 @@ pub(super) fn shifted_from_unix_time(
         columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && names_fix_time(name));
     let shifted = names.filter_map(|(at, name)| {
         let times = rows.iter().filter_map(|row| Some((time_ms(row)?, unix_ms(row.get(at)?)?)));
-        let mut shifts = times.map(|(time, unix)| quarters(time - unix));
+        let mut shifts = times.map(|(time, unix)| quarters_of_hour(time - unix));
         let first = shifts.next()??;
         shifts.all(|shift| shift == Some(first)).then_some((name, first))
     });
@@ -40,7 +40,7 @@ pub(super) fn shifted_from_unix_time(
     Some(format!(
         "its times have no zone, and its column {name} says that they are {} UTC: give --zone, or \
          give --field ts='{name}'",
-        described(quarters)
+        describe_offset(quarters)
     ))
 }
 
@@ -99,7 +99,7 @@ fn unix_ms(value: &str) -> Option<i64> {
 
 /// Returns a difference of times as a number of quarters of an hour; `None` if the difference
 /// cannot be the offset of a zone. Two clocks may differ by two seconds.
-fn quarters(ms: i64) -> Option<i64> {
+fn quarters_of_hour(ms: i64) -> Option<i64> {
     const QUARTER_MS: i64 = 15 * 60_000;
     let quarters = (ms + QUARTER_MS / 2).div_euclid(QUARTER_MS);
     let clock_error_ms = ms - quarters * QUARTER_MS;
@@ -107,7 +107,7 @@ fn quarters(ms: i64) -> Option<i64> {
 }
 
 /// Describes an offset: `5 h 45 min ahead of`.
-fn described(quarters: i64) -> String {
+fn describe_offset(quarters: i64) -> String {
     let (hours, minutes) = (quarters.abs() / 4, quarters.abs() % 4 * 15);
     let parts = [(hours, "h"), (minutes, "min")];
     let parts = parts.iter().filter(|(number, _)| *number > 0);
