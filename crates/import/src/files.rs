@@ -102,9 +102,9 @@ pub(super) struct Counts {
     pub(super) ignored: u64,
     /// Missing and invalid fields of the positions.
     pub(super) omissions: Omissions,
-    /// The place at which each invalid field occurred first.
+    /// File and line at which each invalid field occurred first.
     pub(super) unusable: BTreeMap<&'static str, String>,
-    /// Number of rejects by reason, with the place and detail of the first one.
+    /// Number of rejects by reason, with the file, line and detail of the first one.
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
@@ -285,6 +285,7 @@ impl FileReader<'_> {
     /// fixes that `--resume` noted as stored.
     fn read_file(&mut self, file: Input, args: &ImportArgs) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
+        // Open a file again. Continue a pipe after the bytes that `open_all` has read.
         let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
             Some(Piped(head, pipe)) => (head.clone(), Box::new(Cursor::new(head).chain(pipe))),
             None => {
@@ -453,12 +454,12 @@ impl FileReader<'_> {
         }
     }
 
-    /// Records the first place of each field that cannot be used.
+    /// Records the file and line at which each field that cannot be used occurred first.
     #[cold]
     fn note_unusable(&mut self, omissions: Omissions, line: u64) {
         for (field, _) in Field::ALL.iter().zip(omissions.fields).filter(|(_, count)| *count > 0) {
             let first = self.counts.unusable.entry(field.name());
-            first.or_insert_with(|| self.summary.place(line));
+            first.or_insert_with(|| self.summary.file_and_line(line));
         }
     }
 
@@ -511,7 +512,7 @@ impl FileReader<'_> {
                 .counts
                 .rejects
                 .entry(reject.reason)
-                .or_insert_with(|| (0, self.summary.with_place(line, &reject.detail)));
+                .or_insert_with(|| (0, self.summary.with_file_and_line(line, &reject.detail)));
             *count += 1;
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
                 self.close_batch()?;

@@ -259,8 +259,8 @@ pub(super) fn add_hemispheres(
     rows: &[Vec<String>],
     found: &mut Vec<(&'static str, Column)>,
 ) {
-    let places = COORDINATES.map(|(place, _)| column_of(found, place));
-    let [Some(_), Some(_)] = places else { return };
+    let coordinates = COORDINATES.map(|(field, _)| column_of(found, field));
+    let [Some(_), Some(_)] = coordinates else { return };
     let first_side = |at: usize| {
         let mut values = rows.iter().filter_map(|row| row.get(at));
         Side::of_value(values.find(|value| !value.is_empty())?)
@@ -273,7 +273,8 @@ pub(super) fn add_hemispheres(
     let chosen = [0, 1].map(|n| {
         let (_, field) = COORDINATES[n];
         column_of(found, field).or_else(|| {
-            let is_beside = |at: usize| places[n].is_some_and(|place| place.abs_diff(at) == 1);
+            let is_beside =
+                |at: usize| coordinates[n].is_some_and(|column| column.abs_diff(at) == 1);
             let is_candidate = |at: &usize| {
                 let has_side = first_side(*at).is_some_and(|side| side.coordinate() == n);
                 let is_used = found.iter().any(|(_, column)| column.at == *at);
@@ -307,7 +308,7 @@ fn is_direction(name: &str) -> bool {
 #[derive(Debug)]
 pub(super) struct UnreadHemispheres {
     /// Columns of lat and lng; `None` for a coordinate whose hemisphere is read.
-    places: [Option<usize>; 2],
+    coordinates: [Option<usize>; 2],
     /// `--unit` says that the numbers of lat and lng are signed.
     are_signed: [bool; 2],
     candidates: Vec<Candidate>,
@@ -416,8 +417,8 @@ impl UnreadHemispheres {
         found: &[(&'static str, Column)],
         [lat_unit, lng_unit]: [Option<&str>; 2],
     ) -> Option<Self> {
-        let places = COORDINATES.map(|(place, field)| {
-            column_of(found, place).filter(|_| column_of(found, field).is_none())
+        let coordinates = COORDINATES.map(|(field, hemisphere_field)| {
+            column_of(found, field).filter(|_| column_of(found, hemisphere_field).is_none())
         });
         // Without a unit of its own, lng has the unit of lat, but not its sign.
         let are_signed = [
@@ -438,8 +439,8 @@ impl UnreadHemispheres {
             })
         });
         let candidates: Vec<_> = candidates.collect();
-        let is_needed = !candidates.is_empty() && places.iter().any(Option::is_some);
-        is_needed.then_some(Self { places, are_signed, candidates })
+        let is_needed = !candidates.is_empty() && coordinates.iter().any(Option::is_some);
+        is_needed.then_some(Self { coordinates, are_signed, candidates })
     }
 
     /// Returns an error message if a candidate column says south or west in a row whose coordinate
@@ -452,10 +453,11 @@ impl UnreadHemispheres {
         });
         let sides: Vec<(&Candidate, Side)> = sides.collect();
         (0..2).find_map(|n| {
-            let place = self.places[n]?;
+            let coordinate = self.coordinates[n]?;
             let (field, hemisphere_field) = COORDINATES[n];
-            let other_has_hemisphere = self.places[1 - n].is_none()
+            let other_has_hemisphere = self.coordinates[1 - n].is_none()
                 || sides.iter().any(|(_, side)| side.coordinate() != n);
+            // A certain candidate counts even if `--unit` says that the numbers are signed.
             let is_meant = |candidate: &Candidate| {
                 let is_likely = other_has_hemisphere || candidate.notation == Notation::Sign(n);
                 candidate.is_certain(n) || is_likely && !self.are_signed[n]
@@ -463,7 +465,7 @@ impl UnreadHemispheres {
             let (candidate, _) = sides.iter().find(|(candidate, side)| {
                 side.coordinate() == n && side.may_be_negative() && is_meant(candidate)
             })?;
-            let (letter, number) = (value(candidate.at), value(place));
+            let (letter, number) = (value(candidate.at), value(coordinate));
             let (letter, number, name) = (letter.trim(), number.trim(), &candidate.name);
             is_unsigned(number).then(|| {
                 let given = format!("give --field {hemisphere_field}='{name}'");

@@ -68,6 +68,7 @@ pub(super) struct FileInfo<'f> {
 pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> Result<Plan> {
     let FileInfo { kind, path, columns, .. } = *file;
     let format_name = args.format_name();
+    // Refuse options for fields and units: a Recorder file has its own.
     if kind == Kind::OwnTracks {
         let unused = unused_option(args, None).filter(|option| *option != "--speed-unit");
         ensure!(
@@ -82,6 +83,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         );
         ensure!(args.zone.is_none(), "leave out --zone: the times of a Recorder file need no zone");
     }
+    // Without --driver, a Recorder file is decoded like the messages of its topic.
     if kind == Kind::OwnTracks && args.driver.is_none() {
         ensure!(
             args.keep.is_empty(),
@@ -89,6 +91,8 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         );
         return owntracks(path, &config.sources);
     }
+    // The mapping of `--format NAME`, or of OwnTracks. For other files, the names in the file and
+    // the options decide, see `format` below.
     let mapping = match (format_name, kind) {
         (Some(name), _) => {
             ensure!(
@@ -269,8 +273,8 @@ fn row_checks(
         let configured = format.filter(|format| is_negative(format)).map(|_| "-1 deg");
         args.unit_of(field).or(configured)
     };
-    let places = found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"));
-    let signed = places.filter_map(|(field, column)| {
+    let coordinates = found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"));
+    let signed = coordinates.filter_map(|(field, column)| {
         let first_value = sample.get(column.at).map_or("", String::as_str);
         let name_and_value = (&*columns[column.at], first_value);
         SignedColumn::new((field, column.at), name_and_value, (unit_of(field), column.unit))

@@ -270,13 +270,13 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Checks whether a row without a latitude names columns. A file that was joined from several
-    /// files has such rows in the middle. `places`: the columns of lat and lng.
+    /// files has such rows in the middle. `coordinates`: the columns of lat and lng.
     ///
     /// # Errors
     /// The row names other columns than the first row. The rows below it would be read with the
     /// wrong columns.
     #[cold]
-    fn check_names_again(&self, row: &Row, places: [usize; 2], line: u64) -> Result<()> {
+    fn check_names_again(&self, row: &Row, coordinates: [usize; 2], line: u64) -> Result<()> {
         // Parse the names as `open` does. A byte order mark that precedes a quote made the quotes a
         // part of the value, so remove both here.
         let name = |value: &[u8]| {
@@ -291,7 +291,7 @@ impl<R: BufRead> Table<R> {
             let column = &self.columns[at];
             names.iter().any(|name| is_name_of(field, name) || name.eq_ignore_ascii_case(column))
         };
-        let [lat, lng] = places;
+        let [lat, lng] = coordinates;
         let are_names = has_name_of("lat", lat) && has_name_of("lng", lng);
         let is_same = |(at, column): (usize, &String)| {
             let name = names.get(at).map_or("", String::as_str);

@@ -112,7 +112,7 @@ impl FileSummary {
     }
 
     /// Returns the detail of a reject after the file and line of the fix, `FILE:LINE`.
-    pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
+    pub(super) fn with_file_and_line(&self, line: u64, detail: &str) -> String {
         // The decoder advises to set the zone in the source or the format. For a file, advise
         // `--zone`.
         let detail =
@@ -120,11 +120,11 @@ impl FileSummary {
                 "`zone` of the source, `ts_zone` of the format, or --zone of import",
                 "--zone",
             );
-        format!("{}: {detail}", self.place(line))
+        format!("{}: {detail}", self.file_and_line(line))
     }
 
     /// Returns the file and line of a fix, `FILE:LINE`.
-    pub(super) fn place(&self, line: u64) -> String {
+    pub(super) fn file_and_line(&self, line: u64) -> String {
         format!("{}:{line}", self.file)
     }
 

@@ -155,6 +155,7 @@ fn points(
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         units_depth = units_depth.filter(|open| depth >= *open);
         match &event {
+            // A point begins.
             Event::Start(element) if local == point && !is_planned => {
                 begin_record(element, &mut record)?;
                 line = xml.get_mut().line();
@@ -162,6 +163,7 @@ fn points(
                 open.clear();
                 point_depth = Some(depth);
             }
+            // A point has attributes, but no elements.
             Event::Empty(element) if local == point && !is_planned => {
                 begin_record(element, &mut record)?;
                 emit_record(&mut record, xml.get_mut().line(), emit)?;
@@ -172,6 +174,7 @@ fn points(
                 extensions.add_to(&mut record);
                 emit_record(&mut record, line, emit)?;
             }
+            // An element of a point ends: its text is a value.
             Event::End(_) if point_depth.is_some() => {
                 let is_own = point_depth == Some(depth);
                 let mut unit = None;
@@ -208,6 +211,7 @@ fn points(
                 text.clear();
             }
             Event::End(_) if local == root => is_ended = true,
+            // An element outside of points ends: its text may be a zone or a unit.
             Event::End(_) if zone_element.is_some() => {
                 let name = zone_element.take().unwrap_or_default();
                 zone.add_value(&name, text.trim(), xml.get_mut().line())?;
