@@ -185,6 +185,8 @@ fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
         let index = number.parse::<usize>().ok()?.checked_sub(1)?;
         Some(&hosts.get(index)?.shard)
     };
+    // The paths of the tables in Keeper contain the macro: hosts with the same one replicate each
+    // other.
     for [number, host, shard_macro] in rows {
         for [other_number, other_host, other_macro] in rows {
             let is_one_shard = shard(number) == shard(other_number);
