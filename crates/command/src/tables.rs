@@ -117,8 +117,8 @@ fn not_migrated(pending: &[Migration]) -> String {
 #[derive(Debug)]
 pub struct Verdict {
     pub schema: Schema,
-    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if the failure is
-    /// not the endpoint's.
+    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if the endpoint is
+    /// not the cause of the failure.
     pub cause: Option<Cause>,
 }
 

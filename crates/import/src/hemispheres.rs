@@ -88,8 +88,8 @@ impl Side {
 const ASCII_WORD_BYTES_MAX: usize = 8;
 /// Maximum length of a word for a side in bytes.
 const WORD_BYTES_MAX: usize = 18;
-/// Words for a latitude or longitude in one hemisphere, such as `south latitude`, which may be the
-/// whole name of a column.
+/// Words such as `south latitude`, which state a coordinate and its hemisphere. Such a word may be
+/// the whole name of a column.
 const SIDES_OF_COORDINATES: [&str; 8] =
     ["南纬", "南緯", "西经", "西經", "西経", "юш", "зд", "남위"];
 /// Characters between the name of a coordinate and its hemisphere.

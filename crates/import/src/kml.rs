@@ -228,7 +228,7 @@ fn emit_fix(
     let mut numbers = place.split(is_separator).filter(is_some);
     if numbers.clone().count() > 3 {
         // The place has decimal commas, or is several places. Emit it unchanged as the latitude,
-        // which the decoder rejects, and no other field.
+        // which the decoder rejects. Emit no longitude and no height.
         record.put("lat", place);
         numbers = "".split(is_separator).filter(is_some);
     }

@@ -409,8 +409,8 @@ fn driver_pointer(driver: &Driver) -> String {
     }
 }
 
-/// Returns the place of the driver's id, the filter of the source, and the topic. `own`: the place
-/// of the id in the format that is used, if that format has one.
+/// Returns the place of the driver's id, the filter of the source, and the topic. `own`: the
+/// pointer to the id that the mapping defines, if any.
 fn driver(
     file: &FileInfo<'_>,
     own: Option<Pointer>,

@@ -129,7 +129,7 @@ impl Mark {
 pub(super) struct Configuration {
     /// Describes how the fields are read.
     reading: Option<String>,
-    /// Paths of other values that are stored if a fix has them, in the order of the alphabet.
+    /// Paths of other values that are stored if a fix has them, in alphabetical order.
     kept: Vec<KeptName>,
 }
 

@@ -105,8 +105,8 @@ impl FileSummary {
         self.windows_1252_rows = rows;
     }
 
-    /// Sets the number of payloads that were read, how many of them `--resume` skipped, and whether
-    /// an error ended the reading.
+    /// Sets the number of payloads that were read, the number of those that `--resume` skipped, and
+    /// whether an error ended the reading.
     pub(super) fn set_payloads(&mut self, payloads: u64, skipped: u64, has_failed: bool) {
         (self.payloads, self.is_resumed, self.has_failed) = (payloads, skipped > 0, has_failed);
     }

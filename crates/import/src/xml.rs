@@ -365,8 +365,8 @@ fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     (!is_of_point).then_some(inner.as_str())
 }
 
-/// Returns whether two values are equal, or numbers that differ by at most 0.5 or by at most a
-/// tenth of their size.
+/// Returns whether two values are equal, or are numbers that are close: they differ by at most 0.5,
+/// or by at most a tenth.
 fn are_near(a: &str, b: &str) -> bool {
     let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
     let is_near = |(a, b): (f64, f64)| (a - b).abs() <= (a.abs() * 0.1).max(0.5);

@@ -25,8 +25,8 @@ use milepost_decode::reject::Reason;
 use milepost_decode::{Decoded, Decoder};
 use milepost_observe::now;
 
-/// Advice if the query for the rejects broke off. The server ends that query if the server is
-/// restarted, or if an insert makes the query wait for minutes.
+/// Advice if the query for the rejects broke off. A restart of the server ends that query, and so
+/// does an insert that makes the query wait for minutes.
 const INTERRUPTED: &str =
     "the replay was interrupted before the last reject: run it again, which stores no fix twice";
 /// Interval between log lines about the progress.
