@@ -117,8 +117,8 @@ fn not_migrated(pending: &[Migration]) -> String {
 #[derive(Debug)]
 pub struct Verdict {
     pub schema: Schema,
-    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if the endpoint is
-    /// not the cause of the failure.
+    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if it is not the
+    /// cause of the failure.
     pub cause: Option<Cause>,
 }
 

@@ -136,8 +136,8 @@ pub(super) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns whether a character is invisible: a byte order mark, a zero-width space or joiner, a mark
-/// of the direction of writing, or a soft hyphen.
+/// Returns whether a character is invisible: a byte order mark, a zero-width space or joiner, a
+/// mark of the direction of writing, or a soft hyphen.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | SOFT_HYPHEN)
         || matches!(c, '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
