@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use super::cluster;
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, share_alone,
+    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, filter_in_own_group,
 };
 use milepost_config::Config;
 use milepost_core::Qos;
@@ -43,6 +43,7 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     let target = |node| BrokerTarget { mqtt, node, login: login.as_ref() };
     let mut open = Vec::new();
     for target in nodes.iter().map(target) {
+        // Request the configured session expiry: the CONNACK says how much of it the broker grants.
         match Client::open(target, mqtt.session_expiry).await {
             Ok((probe, connack)) => {
                 probe.leave().await;
@@ -53,13 +54,13 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
         }
     }
     let Some((target, connack)) = open.first() else { return };
-    transport(report, config, *target);
-    limits(report, config, connack, nodes.len());
-    if let Err(error) = subscription(report, config, *target).await {
+    check_transport(report, config, *target);
+    check_limits(report, config, connack, nodes.len());
+    if let Err(error) = check_subscription(report, config, *target).await {
         return report.failure("subscription", error_chain(&error));
     }
-    queue_drops(report, *target).await;
-    if let Err(error) = message(report, *target, probe_topic).await {
+    check_queue_drops(report, *target).await;
+    if let Err(error) = check_message(report, *target, probe_topic).await {
         return report.failure("message", error_chain(&error));
     }
     let targets: Vec<_> = open.iter().map(|(target, _)| *target).collect();
@@ -88,8 +89,8 @@ fn report_connect_error(
         ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.failure("broker", why)
         }
-        // A starting broker may refuse as busy, but the client has already repeated its CONNECT for
-        // as long as that may take.
+        // A broker that is starting may refuse as busy. But the client has already repeated its
+        // CONNECT for as long as a start may take.
         ClientError::Codec(CodecError::Refused { reason, .. }) if client::BUSY.contains(reason) => {
             report.error("broker", why, "see the broker's log for why it accepts no clients");
         }
@@ -104,7 +105,7 @@ fn report_connect_error(
 }
 
 /// Reports whether the connection is encrypted, and how the client logs in.
-fn transport(
+fn check_transport(
     report: &mut Report,
     config: &Config,
     BrokerTarget { node, login, .. }: BrokerTarget<'_>,
@@ -136,8 +137,8 @@ fn transport(
 }
 
 /// Checks the window, the packet size and the session expiry of the CONNACK.
-fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
-    window(report, config, connack, nodes);
+fn check_limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+    check_window(report, config, connack, nodes);
     let mqtt = &config.mqtt;
     let own_max = mqtt.max_packet_bytes;
     match connack.packet_bytes_max {
@@ -180,11 +181,11 @@ fn limits(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
 const RATE_MIN: usize = 1_000;
 
 /// Checks the throughput that the windows of all sessions allow.
-fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
+fn check_window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize) {
     let mqtt = &config.mqtt;
     let broker_max = connack.receive_maximum.unwrap_or(u16::MAX);
     let session_window = usize::from(broker_max.min(mqtt.receive_maximum)).max(1);
-    // One batch for each insert in flight, and the open batch.
+    // Enough messages for one batch per insert in flight, and for the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
         Connections::Auto => Connections::auto(wanted.div_ceil(session_window).max(nodes)),
@@ -224,7 +225,7 @@ fn window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: usize)
 
 /// Checks that the broker grants the topics of all sources. Uses a share group of its own, which
 /// receives copies of messages until its session ends.
-async fn subscription(
+async fn check_subscription(
     report: &mut Report,
     config: &Config,
     target: BrokerTarget<'_>,
@@ -280,16 +281,16 @@ async fn subscription(
 
 /// Checks the counters of messages that the broker dropped: EMQX's if `mqtt.broker_metrics` is set,
 /// else Mosquitto's.
-async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
+async fn check_queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
     if target.mqtt.broker_metrics {
-        match broker_metrics(report, target).await {
+        match check_broker_metrics(report, target).await {
             true => report
                 .ok("queue drops", "counted while milepost runs: milepost_broker_dropped_total"),
             false => report.ok("queue drops", "not visible: the line \"broker metrics\" says why"),
         }
         return;
     }
-    match dropped(target).await {
+    match dropped_messages(target).await {
         Ok(Some(0)) => report.ok("queue drops", "none since the broker's start"),
         Ok(Some(dropped)) => report.warning(
             "queue drops",
@@ -306,9 +307,9 @@ async fn queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
     }
 }
 
-/// Returns whether the broker grants a subscription to its counters. Uses a separate connection,
-/// because some brokers close the connection instead of refusing.
-async fn broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
+/// Reports and returns whether the broker grants a subscription to its counters. Uses a separate
+/// connection, because some brokers close the connection instead of refusing.
+async fn check_broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \
                        \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";
     let granted = async {
@@ -338,7 +339,7 @@ async fn broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
 
 /// Returns Mosquitto's counter of dropped messages; `None` if the broker has none, or hides it from
 /// this user.
-async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
+async fn dropped_messages(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
     let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
     let received = async {
         probe.subscribe(&[DROPPED_TOPIC.to_owned()], Qos::AtMostOnce).await?;
@@ -360,7 +361,7 @@ async fn dropped(target: BrokerTarget<'_>) -> Result<Option<u64>, ClientError> {
 }
 
 /// Publishes a message to the probe topic and waits for its acknowledgement and its delivery.
-async fn message(
+async fn check_message(
     report: &mut Report,
     target: BrokerTarget<'_>,
     probe_topic: Option<&str>,
@@ -373,7 +374,8 @@ async fn message(
         return Ok(());
     };
     let (mut probe, _) = Client::open(target, Duration::ZERO).await?;
-    let grants = probe.subscribe(&[share_alone(target.mqtt, topic)], Qos::AtLeastOnce).await?;
+    let grants =
+        probe.subscribe(&[filter_in_own_group(target.mqtt, topic)], Qos::AtLeastOnce).await?;
     if !matches!(grants.first(), Some(Grant::Granted(_))) {
         report.error(
             "message",

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 
 use super::report::Report;
 use milepost_command::client::{
-    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, share_alone,
+    self, ANSWER_TIMEOUT, BrokerTarget, Client, ClientError, RETAINED_TIMEOUT, filter_in_own_group,
 };
 use milepost_config::Mqtt;
 use milepost_core::Qos;
@@ -20,7 +20,7 @@ const NODES_TOPIC: &str = "$SYS/brokers";
 /// Number of test messages: enough that each member almost surely receives one, under any strategy
 /// other than `local`.
 const MESSAGES: usize = 10;
-/// The setting that a cluster needs, and why.
+/// Advice: the setting that a cluster of EMQX nodes needs, and why.
 const LOCAL_STRATEGY: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other \
                               strategy EMQX keeps assigning messages to a node that died, and \
                               drops them uncounted";
@@ -61,8 +61,8 @@ fn report_missing_nodes(report: &mut Report, names: &[String], (subject, count):
     );
 }
 
-/// Checks that milepost reaches all nodes and, with a topic, which member receives a message.
-/// `targets`: the nodes that answer, at least one.
+/// Checks that milepost reaches all nodes. If `probe_topic` is given and two nodes answer, also
+/// checks which member receives a message. `targets`: the nodes that answer, at least one.
 pub(super) async fn check(
     report: &mut Report,
     targets: &[BrokerTarget<'_>],
@@ -151,7 +151,7 @@ async fn count_received(
     there: BrokerTarget<'_>,
     topic: &str,
 ) -> Result<(usize, usize), ClientError> {
-    let filter = [share_alone(here.mqtt, topic)];
+    let filter = [filter_in_own_group(here.mqtt, topic)];
     let (mut client_here, _) = Client::open(here, Duration::ZERO).await?;
     let (mut client_there, _) = Client::open(there, Duration::ZERO).await?;
     client_here.subscribe(&filter, Qos::AtMostOnce).await?;

@@ -52,7 +52,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     }
 }
 
-/// Writes and removes a file. The spool ignores that file, because its name is not a spool file's.
+/// Writes and removes a file. The spool ignores that file, which is not named like a spool file.
 fn try_to_write(dir: &Path) -> std::io::Result<()> {
     let path = dir.join(format!("check-{:016x}", fastrand::u64(..)));
     let written = File::create_new(&path).and_then(|mut file| {

@@ -3,14 +3,15 @@
 //!
 //! ```text
 //! a short session with the broker ─┐
-//! queries to ClickHouse ───────────┼─▶ Report ─▶ lines, or JSON; a start logs its warnings
+//! queries to ClickHouse ───────────┼─▶ Report ─▶ lines or JSON; at the consumer's start, log lines
 //! the spool's directory ───────────┘
 //! ```
 //!
 //! Guarantee: the command changes nothing and does not disturb the members of the group. Its
-//! sessions have their own client id and share group, and end with the command. A setting that the
-//! command cannot read is reported as not visible. A check that gets no answer reports this as its
-//! finding.
+//! sessions have client ids and share groups of their own. They end with the command, except for
+//! one session on each node: it has no subscription, and ends after the session expiry. A setting
+//! that the command cannot read is reported as not visible. A check that gets no answer reports
+//! this as its finding.
 
 mod all;
 mod broker;

@@ -1,5 +1,5 @@
-//! Checks of replicated tables: whether an acknowledged insert is on more than one server, and the
-//! state of the replicas, as the replica that answers reports it.
+//! Checks replicated tables: whether an acknowledged insert is on more than one server, and whether
+//! the replicas are healthy. The state of the replicas is that which the answering replica reports.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
@@ -26,20 +26,20 @@ struct Replica {
     table: String,
     is_readonly: bool,
     is_session_expired: bool,
-    /// Seconds.
+    /// Delay in seconds.
     delay: u64,
-    /// Number of entries that wait.
+    /// Number of entries in the replication queue.
     queue: u64,
     /// Number of replicas of the table.
     total: u64,
-    /// Number of these that have a session with Keeper.
+    /// Number of replicas of the table that have a session with Keeper.
     active: u64,
     exception: String,
 }
 
 /// Returns the value of a MergeTree setting: the table's own value, else the server's default.
-/// `None`: the table has no value, and `defaults` has none either, because the user may not read
-/// the server's defaults.
+/// Returns `None` if `defaults` has no value either, because the user may not read the server's
+/// defaults.
 pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -> Option<u64> {
     // Compare whole words: the name of one setting can be the end of another's. The words of a
     // setting are its name, `=` and its value.
@@ -59,7 +59,7 @@ pub(super) async fn check(
     tables: &[[String; 3]],
     defaults: &[[String; 2]],
 ) -> Result<(), Error> {
-    if !has_replicas_to_check(report, config, tables) {
+    if !check_engines_and_quorum(report, config, tables) {
         return Ok(());
     }
     let sql = format!(
@@ -71,8 +71,8 @@ pub(super) async fn check(
     );
     let rows = clickhouse.query_rows("reading system.replicas", &sql).await?;
     let replicas: Vec<Replica> = rows.into_iter().map(replica).collect();
-    health(report, config, &replicas);
-    tokens(report, &config.database, tables, defaults);
+    check_health(report, config, &replicas);
+    check_token_windows(report, &config.database, tables, defaults);
     Ok(())
 }
 
@@ -92,7 +92,7 @@ fn replica(row: [String; 8]) -> Replica {
 }
 
 /// Checks the engines and the quorum. Returns whether there are replicas to check.
-fn has_replicas_to_check(
+fn check_engines_and_quorum(
     report: &mut Report,
     config: &config::ClickHouse,
     tables: &[[String; 3]],
@@ -162,7 +162,7 @@ fn quorum(config: &config::ClickHouse, replicas: u64) -> u64 {
 }
 
 /// Reports the state of the replicas.
-fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
+fn check_health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]) {
     let tables_where = |test: &dyn Fn(&Replica) -> bool| {
         let names =
             replicas.iter().filter(|replica| test(replica)).map(|replica| replica.table.as_str());
@@ -196,7 +196,8 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
     if !without_keeper.is_empty() || !readonly.is_empty() {
         return; // without Keeper the other values are stale
     }
-    // No rows: the server does not fill system.replicas, or hides the replicas from this user.
+    // If there is no row, the server does not fill system.replicas, or hides the replicas from this
+    // user.
     let Some(weakest) = replicas.iter().min_by_key(|replica| (replica.active, replica.total))
     else {
         return report.warning(
@@ -250,7 +251,12 @@ fn health(report: &mut Report, config: &config::ClickHouse, replicas: &[Replica]
 }
 
 /// Checks that the replicated tables remember the tokens of inserts for long enough.
-fn tokens(report: &mut Report, database: &str, tables: &[[String; 3]], defaults: &[[String; 2]]) {
+fn check_token_windows(
+    report: &mut Report,
+    database: &str,
+    tables: &[[String; 3]],
+    defaults: &[[String; 2]],
+) {
     let (count_setting, seconds_setting) =
         ("replicated_deduplication_window", "replicated_deduplication_window_seconds");
     let mut statements = Vec::new();
@@ -289,7 +295,7 @@ mod tests {
         let tables: Vec<_> =
             tables.iter().map(|[name, engine]| [name, engine, ""].map(str::to_owned)).collect();
         let mut report = Report::default();
-        has_replicas_to_check(&mut report, &config(toml), &tables);
+        check_engines_and_quorum(&mut report, &config(toml), &tables);
         report
     }
 
@@ -335,7 +341,7 @@ mod tests {
         let [readonly, expired, delay, queue, total, active, exception] = row;
         let row = ["positions", readonly, expired, delay, queue, total, active, exception]
             .map(str::to_owned);
-        health(&mut report, &config(toml), &[replica(row)]);
+        check_health(&mut report, &config(toml), &[replica(row)]);
         report
     }
 
@@ -410,7 +416,7 @@ mod tests {
                 ["replicated_deduplication_window", "10000"],
                 ["replicated_deduplication_window_seconds", "3600"],
             ];
-            tokens(
+            check_token_windows(
                 &mut report,
                 "fleet",
                 &[row],

@@ -55,21 +55,25 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
     };
     let after = unix_ms();
     report.ok("clickhouse", format!("{url} answers as {}", config.clickhouse.user));
-    transport(report, config, url);
-    version(report, &server_version);
+    check_transport(report, config, url);
+    check_version(report, &server_version);
     // The server read its clock between `before` and `after`. So a time in that range counts as no
     // difference, however long the answer took.
-    clocks(report, config, server_ms.parse::<i64>().ok().map(|ms| ms - ms.max(before).min(after)));
+    check_clocks(
+        report,
+        config,
+        server_ms.parse::<i64>().ok().map(|ms| ms - ms.max(before).min(after)),
+    );
     let checks = async {
-        grants(report, config, &clickhouse).await?;
-        if !migrations(report, &clickhouse).await {
+        check_grants(report, config, &clickhouse).await?;
+        if !check_migrations(report, &clickhouse).await {
             return Ok(());
         }
-        tables(report, config, &clickhouse).await?;
-        fields(report, config, &clickhouse).await?;
-        views(report, &clickhouse).await?;
+        check_tables(report, config, &clickhouse).await?;
+        check_fields(report, config, &clickhouse).await?;
+        check_views(report, &clickhouse).await?;
         inserts::check(report, &clickhouse).await?;
-        settings(report, &clickhouse).await
+        check_profile(report, &clickhouse).await
     };
     if let Err(error) = checks.await {
         report.failure("clickhouse", error_chain(&error));
@@ -92,7 +96,7 @@ fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
     }
 }
 
-fn transport(report: &mut Report, config: &Config, url: &str) {
+fn check_transport(report: &mut Report, config: &Config, url: &str) {
     let url = Url::parse(url).expect("the URL was validated with the configuration");
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let advice = "use https:// in clickhouse.url (ClickHouse: https_port and openSSL.server, see \
@@ -100,7 +104,7 @@ fn transport(report: &mut Report, config: &Config, url: &str) {
     report.transport(["clickhouse TLS", "server"], config.clickhouse.tls.as_ref(), host, advice);
 }
 
-fn version(report: &mut Report, text: &str) {
+fn check_version(report: &mut Report, text: &str) {
     let mut numbers = text.split('.').map_while(|part| part.parse::<u32>().ok());
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
         return report.warning(
@@ -131,7 +135,7 @@ fn version(report: &mut Report, text: &str) {
 
 /// Compares the clocks. `difference_ms`: ClickHouse's time minus this host's; `None` if the server
 /// did not report its time.
-fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
+fn check_clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
     let Some(difference_ms) = difference_ms else {
         return report.warning(
             "clocks",
@@ -157,7 +161,7 @@ fn clocks(report: &mut Report, config: &Config, difference_ms: Option<i64>) {
 }
 
 /// Checks that this user may insert, and read the migrations and the erased drivers.
-async fn grants(
+async fn check_grants(
     report: &mut Report,
     config: &Config,
     clickhouse: &ClickHouse,
@@ -210,7 +214,7 @@ async fn has_grant(
 }
 
 /// Checks that all migrations are recorded. Returns `false` if the tables cannot be checked yet.
-async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
+async fn check_migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
     match clickhouse.pending().await {
         Ok(pending) if pending.is_empty() => {
             report.ok("migrations", "all migrations of this version are applied");
@@ -234,7 +238,7 @@ async fn migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
 
 /// Checks that the tables exist with their columns. Then checks their durability, shards and
 /// replicas.
-async fn tables(
+async fn check_tables(
     report: &mut Report,
     config: &Config,
     clickhouse: &ClickHouse,
@@ -249,6 +253,8 @@ async fn tables(
     let receives_inserts = |name: &str| TABLES.iter().any(|table| table.name == name);
     let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
     let expected = clickhouse.tables();
+    // Without SHOW TABLES, this user sees only tables for which it has a grant. Then report only
+    // the tables that receive inserts as missing.
     let missing: Vec<&str> = (expected.iter().map(String::as_str))
         .filter(|name| !exists(name) && (sees_all || receives_inserts(name)))
         .collect();
@@ -284,14 +290,14 @@ async fn tables(
         expected.contains(name) && name != "schema_migrations" && engine.ends_with("MergeTree")
     };
     let with_rows: Vec<_> = existing.iter().filter(holds_rows).cloned().collect();
-    durability(report, database, &with_rows, &defaults);
+    check_durability(report, database, &with_rows, &defaults);
     shards::check(report, &config.clickhouse, clickhouse, &existing).await?;
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
 }
 
 /// Checks the columns of the configured fields. A missing column does not make inserts fail,
 /// because inserts do not name it.
-async fn fields(
+async fn check_fields(
     report: &mut Report,
     config: &Config,
     clickhouse: &ClickHouse,
@@ -312,7 +318,8 @@ async fn fields(
     for column in &name_conflicts {
         report.error("fields", column, "see docs/fields.md");
     }
-    // Until a violation is corrected, migrate changes no view.
+    // Report the views only if nothing else is wrong: `migrate` changes no view before a violation
+    // is corrected.
     if violations.is_empty() && to_add.is_empty() && !stale_views.is_empty() {
         report.warning(
             "fields",
@@ -335,7 +342,7 @@ async fn fields(
 
 /// Checks the parameterised views, which analysts use and milepost does not. Skips them if this
 /// user cannot see them.
-async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
+async fn check_views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let (database, names) = clickhouse.views();
     if has_grant(clickhouse, "SHOW TABLES", &format!("{database}.*")).await? == Some(false) {
         return Ok(());
@@ -358,7 +365,7 @@ async fn views(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error
 
 /// Checks deduplication and fsync of each table. A replicated table has its own deduplication
 /// window, on by default, and relies on the other replicas instead of fsync.
-fn durability(
+fn check_durability(
     report: &mut Report,
     database: &str,
     tables: &[[String; 3]],
@@ -385,7 +392,7 @@ fn durability(
             to_deduplicate
                 .push(format!("ALTER TABLE {database}.{name} MODIFY SETTING {window} = 10000"));
         }
-        // Look at both settings, so that each unreadable one is reported.
+        // `map` evaluates both settings, so each unreadable one is reported.
         let lacks_fsync = !replicated
             && ["fsync_after_insert", "fsync_part_directory"].map(|name| is_below(name, 1))
                 != [false; 2];
@@ -429,7 +436,7 @@ fn durability(
 }
 
 /// Checks the settings profile of the user.
-async fn settings(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
+async fn check_profile(report: &mut Report, clickhouse: &ClickHouse) -> Result<(), Error> {
     let sql = "SELECT name, value FROM system.settings WHERE name IN \
                ('readonly', 'insert_deduplicate', 'max_partitions_per_insert_block', \
                'materialized_views_ignore_errors')";
@@ -481,7 +488,7 @@ mod tests {
             ("unknown", Level::Warning),
         ] {
             let mut report = Report::default();
-            version(&mut report, text);
+            check_version(&mut report, text);
             assert_eq!(report.findings()[0].level, level, "{text}");
         }
     }
@@ -501,7 +508,7 @@ mod tests {
             (bare, &[], &[("table settings", Level::Warning)]),
         ] {
             let mut report = Report::default();
-            durability(&mut report, "fleet", &tables(full), defaults);
+            check_durability(&mut report, "fleet", &tables(full), defaults);
             let found: Vec<_> =
                 report.findings().iter().map(|finding| (finding.subject, finding.level)).collect();
             assert_eq!(found, expected, "{full} {defaults:?}");

@@ -54,8 +54,8 @@ pub(super) async fn check(
             is_written_directly: internal_replication == "0",
         })
         .collect();
-    let has_no_shards = compare_tables(report, config, tables, &hosts);
-    if has_no_shards {
+    let has_shards = compare_tables(report, config, tables, &hosts);
+    if !has_shards {
         return Ok(());
     }
     let database = &config.database;
@@ -93,8 +93,8 @@ fn cluster_name(cluster: &str) -> String {
     }
 }
 
-/// Compares the tables with the configuration and the cluster. Returns whether there are no shards
-/// to check.
+/// Compares the tables with the configuration and the cluster. Returns whether the configuration
+/// and the tables have shards, which can then be checked.
 fn compare_tables(
     report: &mut Report,
     config: &config::ClickHouse,
@@ -125,7 +125,7 @@ fn compare_tables(
                 format!("set clickhouse.shards = true; {NEW_DATABASE_ADVICE}"),
             );
         }
-        return true;
+        return false;
     };
     let cluster = config.cluster.as_deref().unwrap_or_default();
     let expected = format!("'{}', 'positions', cityHash64(driver_id))", config.database);
@@ -160,7 +160,7 @@ fn compare_tables(
     } else {
         report.ok(SUBJECT, format!("{shards}, and inserts reach all of them"));
     }
-    false
+    true
 }
 
 /// Reports that the views in `names` read only one shard's table.
@@ -185,6 +185,8 @@ fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
         let index = number.parse::<usize>().ok()?.checked_sub(1)?;
         Some(&hosts.get(index)?.shard)
     };
+    // The paths of the tables in Keeper contain the macro: hosts with the same one replicate each
+    // other.
     for [number, host, shard_macro] in rows {
         for [other_number, other_host, other_macro] in rows {
             let is_one_shard = shard(number) == shard(other_number);

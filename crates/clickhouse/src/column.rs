@@ -151,7 +151,7 @@ fn first_nonempty(from: &[String]) -> String {
 /// unknown.
 fn expression(field: &Field) -> String {
     let raw = first_nonempty(&field.from);
-    if let Some([least, most]) = field.kind.numbers() {
+    if let Some([least, most]) = field.kind.number_range() {
         return number_expression(field, &raw, least, most);
     }
     // A further condition: the value is not one of those that stand for unknown.

@@ -45,7 +45,7 @@ pub enum ClientError {
     NotReached(#[from] tls::Error),
     #[error(transparent)]
     Codec(#[from] CodecError),
-    #[error("the connection broke{}", explained(.0))]
+    #[error("the connection broke{}", explanation_suffix(.0))]
     Broken(#[from] io::Error),
     #[error("the broker closed the connection")]
     Closed,
@@ -53,8 +53,8 @@ pub enum ClientError {
     Unanswered,
 }
 
-/// Returns the explanation of a TLS error after `: `, or nothing.
-fn explained(error: &io::Error) -> String {
+/// Returns `: ` and the explanation of a TLS error; an empty string for any other error.
+fn explanation_suffix(error: &io::Error) -> String {
     let explanation = tls::explain(Server::Broker, error);
     explanation.map_or(String::new(), |explanation| format!(": {explanation}"))
 }
@@ -102,9 +102,9 @@ pub fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
 }
 
-/// Returns a topic filter with a share group for this run only. If two checks used the same group,
-/// each would receive some of the other's messages.
-pub fn share_alone(mqtt: &Mqtt, topic: &str) -> String {
+/// Returns a topic filter with a share group that only this run uses. If two checks used the same
+/// group, each would receive some of the other's messages.
+pub fn filter_in_own_group(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
 

@@ -44,7 +44,7 @@ pub trait Run: Parser {
 }
 
 impl Companion {
-    /// Returns the companion with these arguments and no task at the consumer's start.
+    /// Returns the companion with these arguments and no startup task.
     #[must_use]
     pub const fn new<Arguments: Run>() -> Self {
         Self {

@@ -12,10 +12,10 @@ use milepost_decode::rfc3339 as parse_rfc3339;
 /// Range of a DateTime64 column in milliseconds since 1970: the years 1900 to 2299.
 const DATETIME64_MS: std::ops::RangeInclusive<f64> = -2_208_988_800_000.0..=10_413_791_999_999.0;
 
-/// Returns the column's value; null if the attribute is missing, invalid or declared unknown.
-pub(super) fn typed(field: &Field, attributes: &Attributes) -> Value {
+/// Returns the column's value; null if the attribute is missing, invalid or listed in `unknown`.
+pub(super) fn column_value(field: &Field, attributes: &Attributes) -> Value {
     let attribute = source_attribute(field, attributes);
-    attribute.and_then(|(_, raw)| value(field, raw)).unwrap_or(Value::Null)
+    attribute.and_then(|(_, raw)| parse_value(field, raw)).unwrap_or(Value::Null)
 }
 
 /// Returns the name and the value of the attribute from which the column is computed.
@@ -28,19 +28,19 @@ fn source_attribute<'a>(
 }
 
 /// Explains why the column is NULL although the device sent a value. Returns `None` if the column
-/// is not NULL, or if the value is declared unknown.
-pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String> {
+/// is not NULL, or if the value is listed in `unknown`.
+pub(super) fn explain_null(field: &Field, attributes: &Attributes) -> Option<String> {
     let (name, raw) = source_attribute(field, attributes)?;
     let number: Option<f64> = raw.parse().ok();
     let is_unknown =
         |listed: &String| listed == raw || number.is_some() && listed.parse().ok() == number;
-    if field.unknown.iter().any(is_unknown) || value(field, raw).is_some() {
+    if field.unknown.iter().any(is_unknown) || parse_value(field, raw).is_some() {
         return None;
     }
     let unlimited = Field { min: None, max: None, ..field.clone() };
     let why = if field.kind == FieldType::DateTime64 && number.is_none() {
         "not RFC 3339: ClickHouse reads more forms, and stores NULL for others".to_owned()
-    } else if value(&unlimited, raw).is_some() {
+    } else if parse_value(&unlimited, raw).is_some() {
         "outside min and max: stored as NULL".to_owned()
     } else {
         format!("not {}: stored as NULL", field.kind)
@@ -48,10 +48,11 @@ pub(super) fn unusable(field: &Field, attributes: &Attributes) -> Option<String>
     Some(format!("{name} is \"{raw:.60}\", {why}; attributes keep the text"))
 }
 
-/// Returns the column's value for this string; `None` if the string is invalid or declared unknown.
-fn value(field: &Field, raw: &str) -> Option<Value> {
-    if let Some([lowest, highest]) = field.kind.numbers() {
-        return number(field, raw, lowest, highest);
+/// Returns the column's value for this string; `None` if the string is invalid, or is listed in
+/// `unknown`.
+fn parse_value(field: &Field, raw: &str) -> Option<Value> {
+    if let Some([lowest, highest]) = field.kind.number_range() {
+        return parse_number(field, raw, lowest, highest);
     }
     if field.unknown.iter().any(|unknown| unknown == raw) {
         return None;
@@ -67,7 +68,7 @@ fn value(field: &Field, raw: &str) -> Option<Value> {
             let by_number = || values.iter().find(|(_, number)| number.to_string() == raw);
             by_name.or_else(by_number).map(|(name, _)| name.clone().into())
         }
-        FieldType::DateTime64 => timestamp(raw),
+        FieldType::DateTime64 => parse_timestamp(raw),
         FieldType::String
         | FieldType::LowCardinality
         | FieldType::Int(_)
@@ -77,7 +78,7 @@ fn value(field: &Field, raw: &str) -> Option<Value> {
 }
 
 /// Returns the value of a numeric column. `lowest`, `highest`: the limits of the column's type.
-fn number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<Value> {
+fn parse_number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<Value> {
     let number: f64 = raw.parse().ok()?;
     let limits = field.min.unwrap_or(lowest)..=field.max.unwrap_or(highest);
     let mut unknown = field.unknown.iter().filter_map(|unknown| unknown.parse::<f64>().ok());
@@ -92,18 +93,18 @@ fn number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<Value> 
         let unsigned = u64::try_from(whole).map(Value::from);
         return unsigned.or_else(|_| i64::try_from(whole).map(Value::from)).ok();
     }
-    (number.fract() == 0.0).then(|| whole(number))
+    (number.fract() == 0.0).then(|| whole_number(number))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the number is whole, and in the type's range")]
-fn whole(number: f64) -> Value {
+fn whole_number(number: f64) -> Value {
     let whole = number as i128;
     u64::try_from(whole).map_or_else(|_| json!(number as i64), Value::from)
 }
 
 /// Returns the value of a DateTime64 column, from a Unix time or an RFC 3339 string.
 #[expect(clippy::cast_possible_truncation, reason = "the range was checked")]
-fn timestamp(raw: &str) -> Option<Value> {
+fn parse_timestamp(raw: &str) -> Option<Value> {
     let ms = match raw.parse::<f64>() {
         Ok(number) => {
             // The magnitude of a number determines its unit: s, ms, µs or ns.

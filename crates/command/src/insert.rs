@@ -19,8 +19,8 @@ pub fn retrying_writer(config: &Config) -> Writer {
 }
 
 /// Inserts a batch without the rows of erased drivers. Returns how many positions were inserted and
-/// how many were left out. `stored`: the files that the batch was read from. The number of a file
-/// is how many of its fixes are stored once this batch is stored.
+/// how many were left out. `stored`: the files that the batch was read from, each with the number
+/// of its fixes that will be stored once this batch is stored.
 pub async fn insert(
     config: &Config,
     clickhouse: &ClickHouse,

@@ -10,8 +10,7 @@
 //! inserts positions before [`tables`] has confirmed that the tables are those of this binary.
 //! `fences import` and `erase`, which insert no positions, only check that no migration is pending.
 //!
-//! This crate depends on no command. ARCHITECTURE.md lists what to delete together with a
-//! [`Companion`].
+//! This crate depends on no command. ARCHITECTURE.md says how to delete a [`Companion`].
 
 pub mod arguments;
 pub mod client;

@@ -29,8 +29,8 @@ pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Opt
     Ok(Some(length))
 }
 
-/// Returns a message with this payload. `length`: bytes of the whole line, of which `payload` may
-/// be only the beginning.
+/// Returns a message with this payload. `length`: number of bytes of the whole line; `payload` may
+/// be only its beginning.
 pub fn message<'a>(topic: &'a str, payload: &'a [u8], length: usize) -> Message<'a> {
     let payload = if length > payload.len() {
         &payload[..PAYLOAD_BYTES_MAX.min(payload.len())]

@@ -54,9 +54,9 @@ pub fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyh
         .block_on(ended_by_signals(command))
 }
 
-/// Runs a command that has no signal handlers of its own, and ends it at SIGTERM or SIGINT. Handles
-/// the signals only in the first process of a container (PID 1); the kernel ends any other process
-/// itself.
+/// Runs a command that has no signal handlers of its own, and ends it at SIGTERM or SIGINT. This
+/// needs handlers only in the first process of a container (PID 1): without a handler, the kernel
+/// ignores these signals for PID 1, but ends any other process.
 async fn ended_by_signals<T>(
     command: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
@@ -83,8 +83,7 @@ pub fn exit_code(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Writes a result to stdout. Keeps the result's exit code even if the reader closes the pipe early
-/// (`head`).
+/// Writes a result to stdout and returns `code`, even if the reader closes the pipe early (`head`).
 pub fn put(text: &str, code: ExitCode) -> anyhow::Result<ExitCode> {
     put_some(text).map(|_| code)
 }
@@ -105,7 +104,7 @@ pub fn log_start(config: &Config) {
     info!(%configuration, version = milepost_observe::build::LONG, "milepost");
 }
 
-/// Runs a command that logs and installs no signal handlers of its own.
+/// Runs a command that logs. SIGTERM and SIGINT end it, because it has no handlers of its own.
 pub fn with_logs(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
@@ -113,14 +112,14 @@ pub fn with_logs(
     with_logs_and_runtime(config, async |config| ended_by_signals(command(config)).await)
 }
 
-/// Runs a command that logs and handles signals itself. Logs its error.
+/// Runs a command that logs and that handles signals itself. If the command fails, logs the error.
 pub fn with_logs_and_runtime(
     config: Config,
     command: impl AsyncFnOnce(Config) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
     logging::start(&config.log);
-    // One thread is enough, besides the event loop's thread, which polls the connections: encoding,
-    // inserting and serving metrics need a small share of one core.
+    // One thread is enough for encoding, inserting and serving metrics: they need a small share of
+    // one core. The connections are polled by another thread, that of the event loop.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         let outcome = runtime.block_on(command(config));

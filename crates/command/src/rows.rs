@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::fields::{self, typed};
+use super::fields::{column_value, explain_null};
 pub use super::times::rfc3339;
 use milepost_config as config;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
@@ -13,9 +13,9 @@ use milepost_decode::{Decoded, Field, Omissions, suggested_field};
 /// Maximum characters of a rejected payload that are printed.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// Returns one line of JSON for each position, reject and ignored message. Then follow a line for
-/// each field that was unusable or not read, and the number of attributes that were cut. A position
-/// also has the values of `typed_fields`.
+/// Returns lines of JSON, one for each position, reject and ignored message. Then follow one line
+/// for each field that was unusable or not read, and a line with the number of attributes that were
+/// cut, if any. The line of a position includes the columns of `typed_fields`.
 #[must_use]
 pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
     let mut lines = String::new();
@@ -39,8 +39,7 @@ pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
         put_line(&mut lines, &json!({"unusable": {"field": field, "times": count}}));
     }
     for field in typed_fields {
-        let hints =
-            decoded.positions.iter().filter_map(|fix| fields::unusable(field, &fix.attributes));
+        let hints = decoded.positions.iter().filter_map(|fix| explain_null(field, &fix.attributes));
         let mut hints = hints.peekable();
         if let Some(hint) = hints.peek().cloned() {
             let field = &field.name;
@@ -75,7 +74,8 @@ pub fn unusable(omissions: &Omissions) -> impl Iterator<Item = (&'static str, u6
         .filter(|(_, count)| *count > 0)
 }
 
-/// Appends a position as a JSON line, in the units of the table's columns.
+/// Appends a position as a JSON line, in the units of the table's columns. `is_undated`: the
+/// payload had no time, so `ts` is the time of receipt.
 fn put_position(
     position: &Position,
     fields: &[config::Field],
@@ -84,7 +84,7 @@ fn put_position(
 ) {
     let mut row = fix(position);
     for field in fields {
-        row[&field.name] = typed(field, &position.attributes);
+        row[&field.name] = column_value(field, &position.attributes);
     }
     if is_undated {
         row["undated"] = true.into();

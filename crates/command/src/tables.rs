@@ -13,7 +13,7 @@ use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// The reason that is reported for not being ready until ClickHouse has been queried once.
+/// The reason for not being ready that is reported before the first query to ClickHouse.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
 pub const CHECK_INTERVAL_READY: Duration = Duration::from_secs(30);
@@ -45,6 +45,8 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
         let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
         report(&why);
         if let Some(cause) = cause {
+            // Leave an endpoint that does not answer at once. Leave one that answers, but refuses,
+            // only for an endpoint that is known to be usable.
             if !is_refused {
                 clickhouse.leave_endpoint(endpoint, cause, &why);
             } else if leave_for_usable_endpoint(clickhouse, cause, &why).await {
@@ -82,9 +84,9 @@ pub async fn leave_for_usable_endpoint(clickhouse: &ClickHouse, cause: Cause, wh
     clickhouse.leave_for_usable_endpoint(cause, why, ENDPOINT_TIMEOUT, is_usable).await
 }
 
-/// Moves back to this member's own endpoint if a query to that endpoint is due, the endpoint has
-/// the tables of this binary, and its list of erased drivers can be read. Returns whether it moved
-/// back.
+/// Moves back to this member's own endpoint if a query to that endpoint is due, and if the query
+/// shows that the endpoint is usable: it has the tables of this binary, and its list of erased
+/// drivers can be read. Returns whether it moved back.
 pub async fn return_to_own_endpoint(clickhouse: &ClickHouse) -> bool {
     let now = Instant::now().into_std();
     clickhouse.return_to_own_endpoint(now, ENDPOINT_TIMEOUT, is_usable).await
@@ -115,8 +117,8 @@ fn not_migrated(pending: &[Migration]) -> String {
 #[derive(Debug)]
 pub struct Verdict {
     pub schema: Schema,
-    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if the failure is
-    /// not the endpoint's.
+    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if it is not the
+    /// cause of the failure.
     pub cause: Option<Cause>,
 }
 
@@ -138,9 +140,9 @@ impl Verdict {
     }
 }
 
-/// Compares the tables with this binary. This is necessary before any insert: rows that are
-/// inserted before a materialized view exists never reach the view, and the server would misread
-/// values for columns of another type. `before`: the last known state of the tables.
+/// Compares the tables with this binary. No row may be inserted before that: rows that are inserted
+/// before a materialized view exists never reach the view. And the server would misread the values
+/// of a column that has another type. `before`: the last known state of the tables.
 ///
 /// # Errors
 /// A migration was edited after it was applied, and `before` is not [`Schema::Ready`].

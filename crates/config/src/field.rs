@@ -44,7 +44,7 @@ pub enum FieldType {
 }
 
 impl FieldType {
-    /// An error's statement of what a type must be.
+    /// The part of an error that lists the valid types.
     pub(super) const EXPECTED: &str = "must be UInt8 to UInt64, Int8 to Int64, Float32, Float64, \
         Bool, String, LowCardinality(String), DateTime64(3) or Enum8('off' = 0, 'on' = 1)";
 
@@ -79,7 +79,7 @@ impl FieldType {
 
     /// Returns the smallest and the largest number; `None` if the type holds no numbers.
     #[must_use]
-    pub fn numbers(&self) -> Option<[f64; 2]> {
+    pub fn number_range(&self) -> Option<[f64; 2]> {
         match self {
             Self::Int(bits) => {
                 let half = 2_f64.powi(i32::from(*bits) - 1);

@@ -32,8 +32,8 @@ const COLUMNS: &str = include_str!("../../../sql/columns.sql");
 /// A column that only `last_positions_state` has, so `sql/columns.sql` does not list it.
 const VERSION: &str = "version";
 
-/// Returns whether a table or view of fixes has a column of this name that is not a field.
-fn is_taken(name: &str) -> bool {
+/// Returns whether milepost itself gives the tables and views of fixes a column of this name.
+fn is_builtin_column(name: &str) -> bool {
     let lines = COLUMNS.lines().map(str::trim_start).filter(|line| !line.starts_with("--"));
     name == VERSION || lines.filter_map(|line| line.split(' ').next()).any(|column| column == name)
 }
@@ -74,28 +74,29 @@ impl Reader<'_> {
         let violations_before = self.settings.violations.len();
         let section = self.section.clone();
         self.settings.valid(&section, check_name(&name));
-        let from = self.from();
-        let kind = self.kind();
-        let comment = self.text("comment");
-        let unit = self.text("unit");
-        let [min, max] = ["min", "max"].map(|key| self.limit(key, kind.as_ref()));
+        let from = self.read_from();
+        let kind = self.read_kind();
+        let comment = self.read_text("comment");
+        let unit = self.read_text("unit");
+        let [min, max] = ["min", "max"].map(|key| self.read_limit(key, kind.as_ref()));
         if let (Some(min), Some(max)) = (min, max)
             && min > max
         {
             self.add_violation("min", format!("{min} is above max, {max}"));
         }
-        let unknown = self.unknown(kind.as_ref());
+        let unknown = self.read_unknown(kind.as_ref());
         if self.settings.violations.len() > violations_before {
             return None;
         }
         Some(Field { name, from, kind: kind?, comment, unit, min, max, unknown })
     }
 
-    /// Reads `from`, and returns its paths as `keep` writes them.
-    fn from(&mut self) -> Vec<String> {
+    /// Reads `from`, and returns its paths in the notation of `keep`.
+    fn read_from(&mut self) -> Vec<String> {
         let key = self.key("from");
         let given: Option<Vec<String>> = self.settings.read(&key);
-        // If a value is given but was not read, its type is wrong, which is already reported.
+        // A value that is given but was not read has the wrong type, which `Settings::read` has
+        // reported.
         let is_reported = given.is_none() && self.settings.is_given(&key);
         let mut given = given.unwrap_or_default();
         given.retain(|from| !from.is_empty());
@@ -105,7 +106,7 @@ impl Reader<'_> {
                 "required: a key of the payload such as \"batt\", or a JSON pointer",
             );
         } else {
-            self.settings.show(&key, &given);
+            self.settings.add_effective(&key, &given);
         }
         if given.len() > FROM_MAX {
             self.add_violation("from", format!("must have at most {FROM_MAX} paths"));
@@ -125,7 +126,7 @@ impl Reader<'_> {
     }
 
     /// Reads `type`; `None` after a violation.
-    fn kind(&mut self) -> Option<FieldType> {
+    fn read_kind(&mut self) -> Option<FieldType> {
         let key = self.key("type");
         let Some(text) = self.settings.read::<String>(&key) else {
             if !self.settings.is_given(&key) {
@@ -136,15 +137,15 @@ impl Reader<'_> {
             }
             return None;
         };
-        self.settings.show(&key, &text);
+        self.settings.add_effective(&key, &text);
         self.settings.valid(&key, FieldType::parse(&text))
     }
 
     /// Reads a string that becomes part of a column's comment.
-    fn text(&mut self, name: &str) -> String {
+    fn read_text(&mut self, name: &str) -> String {
         let key = self.key(name);
         let Some(text) = self.settings.read::<String>(&key) else { return String::new() };
-        self.settings.show(&key, &text);
+        self.settings.add_effective(&key, &text);
         if text.chars().count() > COMMENT_CHARS_MAX || text.chars().any(char::is_control) {
             let expected = format!("must be one line of at most {COMMENT_CHARS_MAX} characters");
             self.add_violation(name, expected);
@@ -159,11 +160,11 @@ impl Reader<'_> {
     }
 
     /// Reads `min` or `max`. `kind`: the column's type, `None` if it is invalid.
-    fn limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
+    fn read_limit(&mut self, name: &str, kind: Option<&FieldType>) -> Option<f64> {
         let key = self.key(name);
         let limit: f64 = self.settings.read(&key)?;
-        self.settings.show(&key, &limit);
-        match kind.map(|kind| (kind, kind.numbers())) {
+        self.settings.add_effective(&key, &limit);
+        match kind.map(|kind| (kind, kind.number_range())) {
             Some((kind, None)) => {
                 self.add_violation(name, format!("only for numbers; the type is {kind}"))
             }
@@ -175,22 +176,22 @@ impl Reader<'_> {
         Some(limit)
     }
 
-    /// Reads `unknown`. Adds the number of each unknown name of an Enum8, and the name of each
-    /// unknown number.
-    fn unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
+    /// Reads `unknown`, the values that stand for "unknown". For an Enum8, adds the counterpart of
+    /// each value: the number of a name, or the name of a number.
+    fn read_unknown(&mut self, kind: Option<&FieldType>) -> Vec<String> {
         let key = self.key("unknown");
         let mut values: Vec<String> = self.settings.read(&key).unwrap_or_default();
         values.retain(|value| !value.is_empty());
         if values.is_empty() {
             return values;
         }
-        self.settings.show(&key, &values);
+        self.settings.add_effective(&key, &values);
         if values.len() > UNKNOWN_MAX {
             self.add_violation("unknown", format!("must have at most {UNKNOWN_MAX} values"));
         }
         for value in &values {
             let is_number = value.parse::<f64>().is_ok_and(f64::is_finite);
-            if kind.is_some_and(|kind| kind.numbers().is_some()) && !is_number {
+            if kind.is_some_and(|kind| kind.number_range().is_some()) && !is_number {
                 self.add_violation(
                     "unknown",
                     format!("\"{value}\" is not a number, which the type requires"),
@@ -231,7 +232,7 @@ fn check_name(name: &str) -> Result<(), String> {
              most {NAME_BYTES_MAX} bytes"
         ));
     }
-    if is_taken(name) {
+    if is_builtin_column(name) {
         return Err("the tables have a column of this name; choose another".to_owned());
     }
     Ok(())

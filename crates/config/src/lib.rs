@@ -5,6 +5,8 @@
 //!                                                   └▶ all violations at once
 //! ```
 //!
+//! The file overrides the defaults, and the environment overrides the file.
+//!
 //! Guarantee: either every value is usable and every key known, or all violations are reported at
 //! once. Each violation names the key, what is wrong and what is valid. At most 100 violations are
 //! listed; the rest are counted. Each key and its default are in one place: `sources.rs` for
@@ -86,7 +88,7 @@ impl Config {
         Self::from_settings(&mut settings(path, DEFAULT_FILE, ENVIRONMENT_PREFIX)?)
     }
 
-    /// Reads a file's text, without the environment.
+    /// Reads a configuration from the text of a file. Ignores the environment.
     ///
     /// # Errors
     /// Fails like [`Config::load`].
@@ -220,7 +222,7 @@ impl Environment {
     }
 }
 
-/// Reads a file's text, without the environment.
+/// Reads settings from the text of a file. Ignores the environment.
 ///
 /// # Errors
 /// Fails like [`settings`].
@@ -370,7 +372,7 @@ mod tests {
 
     /// Checks that there is exactly one violation, and that it begins with `start`.
     #[track_caller]
-    fn check(toml: &str, start: &str) {
+    fn assert_one_violation(toml: &str, start: &str) {
         let lines = violations(toml);
         assert!(lines.len() == 1 && lines[0].starts_with(start), "{toml}: {lines:#?}");
     }
@@ -409,7 +411,7 @@ mod tests {
             ("log.filter", &["'inof'", "'milepost'", "'milepost=debgu'", "'info,inof'"]),
         ] {
             for value in values {
-                check(&format!("{key} = {value}"), &format!("{key}: "));
+                assert_one_violation(&format!("{key} = {value}"), &format!("{key}: "));
             }
         }
     }
@@ -461,7 +463,7 @@ mod tests {
                 "batch.members_age_max: \"11s\" is outside 0s..=10s",
             ),
         ] {
-            check(toml, start);
+            assert_one_violation(toml, start);
         }
         for toml in [
             "mqtt.topics = ['drivers/+/gps', '+']",

@@ -2,13 +2,14 @@
 
 use std::net::Ipv6Addr;
 
-use super::sources::filter;
+use super::sources::plus_levels;
 use milepost_core::peers::Peer;
 use milepost_tls as tls;
 use milepost_tls::Address;
 
 /// Parses the addresses of the broker's nodes. Returns also whether they use TLS: `Some(true)` or
-/// `Some(false)`. The type is an `Option` because `Settings::checked` replaces an error by `None`.
+/// `Some(false)`. The type is an `Option` because `Settings::checked` returns the type's default,
+/// here `None`, after an error.
 pub(super) fn broker_addresses(texts: Vec<String>) -> Result<(Vec<Address>, Option<bool>), String> {
     let (mut addresses, mut with_tls) = (Vec::new(), None);
     for text in texts {
@@ -101,7 +102,7 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     let is_complete =
         url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
     match url.scheme() {
-        // Return the URL as the library encodes it, because a request rejects a URL with a space.
+        // A request rejects a URL with a space, so return the URL as the library encodes it.
         "https" if is_complete => Ok((url.into(), Some(true))),
         // Positions are personal data, and a token is secret. Without TLS, they must not leave this
         // machine.
@@ -165,7 +166,7 @@ pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
         return Err("must have at least one topic".to_owned());
     }
     for topic in &topics {
-        if filter(topic) != Ok(1) {
+        if plus_levels(topic) != Ok(1) {
             return Err(format!(
                 "\"{topic}\": must have exactly one level + (the driver's id), no # and no $share/ \
                  (set mqtt.group instead); [[sources]] can have other filters"

@@ -119,7 +119,7 @@ pub(super) fn batch_limits(settings: &mut Settings) -> batch::Limits {
     }
 }
 
-/// Key of the longest wait of a batch in a large group.
+/// Key of the maximum age of a batch in a large group, where batches wait longer for more rows.
 const MEMBERS_AGE_MAX: &str = "batch.members_age_max";
 
 /// Reads `batch.members_age_max`. `/readyz` reports 20 s without an acknowledgement as a stall, so
@@ -198,7 +198,7 @@ const DEFAULT_URL: &str = "http://localhost:8123";
 /// Returns the index of a member's own endpoint. Members whose names end in consecutive numbers,
 /// such as pods of a StatefulSet, get the endpoints in turn. For other members, a hash of the name
 /// selects the endpoint.
-fn home(member: &str, endpoints: usize) -> usize {
+fn home_index(member: &str, endpoints: usize) -> usize {
     let name = member.trim_end_matches(|c: char| c.is_ascii_digit());
     let number = &member[name.len()..];
     // FNV-1a of 64 bits.
@@ -209,13 +209,14 @@ fn home(member: &str, endpoints: usize) -> usize {
 }
 
 impl Server {
-    /// Reads the settings of ClickHouse that milepost-map shares, with the same keys and rules.
+    /// Reads the settings of ClickHouse for milepost-map. Their keys and rules are those of
+    /// milepost.
     pub fn read(settings: &mut Settings) -> Self {
         let (url, with_tls) = settings.checked("clickhouse.url", DEFAULT_URL.to_owned(), http_url);
         Self { url, ..Self::read_without_url(settings, with_tls) }
     }
 
-    /// Reads all settings except the URL.
+    /// Reads all settings except the URL, which it leaves empty.
     fn read_without_url(settings: &mut Settings, with_tls: Option<bool>) -> Self {
         let ca = settings.path("clickhouse.ca_file");
         let tls = settings.tls(
@@ -241,7 +242,7 @@ impl ClickHouse {
         let Server { url: _, tls, database, user, password } =
             Server::read_without_url(settings, with_tls);
         Self {
-            home: home(member, urls.len()),
+            home: home_index(member, urls.len()),
             urls,
             tls,
             database,
@@ -371,7 +372,7 @@ impl Webhook {
             Some(at) if url[at..] != *"/" => format!("{}/***", &url[..at]),
             Some(_) | None => url.clone(),
         };
-        settings.show("webhook.url", &shown);
+        settings.add_effective("webhook.url", &shown);
         let (url, with_tls) = settings.valid("webhook.url", webhook_url(url)).unwrap_or_default();
         let ca = settings.path("webhook.ca_file");
         let has_ca = ca.is_some();
@@ -395,7 +396,7 @@ impl Webhook {
 }
 
 impl Log {
-    /// Reads `[log]`, which milepost-map shares.
+    /// Reads `[log]`, for milepost and for milepost-map.
     pub fn read(settings: &mut Settings) -> Self {
         Self {
             format: settings.value("log.format", LogFormat::Text),

@@ -34,7 +34,8 @@ impl Error {
     }
 }
 
-/// The values of the file and the environment, and what reading them has found so far.
+/// The values of the file and the environment. Reading them collects the effective configuration
+/// and the violations.
 #[derive(Default)]
 pub struct Settings {
     /// Values that no section has read yet.
@@ -56,7 +57,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates the settings of which nothing has been read yet.
+    /// Creates settings from these values, none of which has been read yet.
     pub fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
@@ -77,8 +78,7 @@ impl Settings {
         self.violations.push(format!("{key}: {problem}"));
     }
 
-    /// Returns the value. If `value` is an error, adds it as a violation of `key`, and returns
-    /// `None`.
+    /// Returns the value of an `Ok`. Adds an error as a violation of `key`, and returns `None`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         value.map_err(|problem| self.add_violation(key, problem)).ok()
     }
@@ -86,7 +86,7 @@ impl Settings {
     /// Returns the value of `key`, or `default`, and adds it to the effective configuration.
     pub fn value<T: Setting>(&mut self, key: &str, default: T) -> T {
         let value = self.read(key).unwrap_or(default);
-        self.show(key, &value);
+        self.add_effective(key, &value);
         value
     }
 
@@ -126,7 +126,7 @@ impl Settings {
     }
 
     /// Adds an effective value.
-    pub(super) fn show(&mut self, key: &str, value: &impl Setting) {
+    pub(super) fn add_effective(&mut self, key: &str, value: &impl Setting) {
         self.effective.push((key.to_owned(), value.show()));
     }
 
@@ -140,14 +140,14 @@ impl Settings {
     /// Returns a string that has no default, and adds it to the effective configuration.
     pub fn optional(&mut self, key: &str) -> Option<String> {
         let value: Option<String> = self.read(key);
-        self.show(key, &value.clone().unwrap_or_default());
+        self.add_effective(key, &value.clone().unwrap_or_default());
         value
     }
 
     /// Returns the secret in `key`, or in the file that `{key}_file` names.
     pub fn secret(&mut self, key: &str) -> Option<Secret> {
         let inline: Option<String> = self.read(key);
-        self.show(key, &inline.as_ref().map(|_| "***".to_owned()).unwrap_or_default());
+        self.add_effective(key, &inline.as_ref().map(|_| "***".to_owned()).unwrap_or_default());
         let file_key = format!("{key}_file");
         match (inline, self.path(&file_key)) {
             (Some(_), Some(_)) => {
@@ -231,7 +231,7 @@ impl Settings {
         let violations_before = self.violations.len();
         let value = self.value(key, default);
         let allowed = format!("{}..={}", range.start(), range.end());
-        // The value is not a number if reading it has added a violation.
+        // Reading adds a violation if the value is not a number.
         if let Some(not_a_number) = self.violations.get_mut(violations_before) {
             *not_a_number += &format!(" in {allowed}");
         } else if !range.contains(&value) {
@@ -262,6 +262,7 @@ impl Settings {
             // Suggest no key for a violation that is not listed, because each suggestion compares
             // all known keys.
             let nearest = if index < VIOLATIONS_MAX { self.nearest(&key) } else { "" };
+            // A key such as `fields.battery` has a value where a section is required.
             let is_bare_field = key.starts_with("fields") && !nearest.starts_with("fields.");
             let problem = if is_bare_field {
                 "a field is a section of its own, such as [fields.battery], with from and type"

@@ -29,8 +29,8 @@ pub(super) fn read(
     topics: &[String],
     fields: &[Field],
 ) -> (Vec<Source>, BTreeMap<String, Arc<Mapping>>) {
-    let mappings = mappings(settings);
-    let sources = sources(settings, topics, &mappings);
+    let mappings = read_mappings(settings);
+    let sources = read_sources(settings, topics, &mappings);
     let sources = keep_fields(settings, sources, fields);
     (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
 }
@@ -47,8 +47,9 @@ fn keep_fields(settings: &mut Settings, sources: Vec<Source>, fields: &[Field]) 
     keeping.collect()
 }
 
-/// Reads the sources without the names that fields need.
-fn sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
+/// Reads the sources. Each keeps only the names of its own `keep`; [`keep_fields`] adds the names
+/// that `[fields.NAME]` needs.
+fn read_sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> Vec<Source> {
     if !topics.is_empty() {
         report_unused(settings, mappings);
         let sources: Vec<Source> = topics.iter().map(|topic| Source::milepost(topic)).collect();
@@ -79,7 +80,7 @@ fn sources(settings: &mut Settings, topics: &[String], mappings: &Mappings) -> V
     for section in entries {
         let effective_section =
             if section == "source" { "sources[1]".to_owned() } else { section.clone() };
-        sources.extend(Entry { settings, section, effective_section }.read(mappings));
+        sources.extend(Entry { settings, section, effective_section }.read_source(mappings));
     }
     assert!(
         sources.len() == expected || !settings.violations.is_empty(),
@@ -133,7 +134,7 @@ fn report_unused(settings: &mut Settings, mappings: &Mappings) {
 }
 
 /// Checks a topic filter, and returns the number of levels that are `+`.
-pub(super) fn filter(topic: &str) -> Result<usize, String> {
+pub(super) fn plus_levels(topic: &str) -> Result<usize, String> {
     let pluses = topic.split('/').filter(|level| *level == "+").count();
     let expected =
         "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
@@ -184,12 +185,12 @@ impl Entry<'_> {
     /// Reads a value, and adds it to the effective configuration.
     fn text(&mut self, name: &str) -> Option<String> {
         let text = self.value(name)?;
-        self.show(name, &text);
+        self.add_effective(name, &text);
         Some(text)
     }
 
-    fn show(&mut self, name: &str, value: &impl Setting) {
-        self.settings.show(&format!("{}.{name}", self.effective_section), value);
+    fn add_effective(&mut self, name: &str, value: &impl Setting) {
+        self.settings.add_effective(&format!("{}.{name}", self.effective_section), value);
     }
 
     /// Reads a value, adds it to the effective configuration, and returns it after `check`.
@@ -217,18 +218,18 @@ impl Entry<'_> {
     }
 
     /// Reads a source; `None` after a violation.
-    fn read(mut self, mappings: &Mappings) -> Option<Source> {
+    fn read_source(mut self, mappings: &Mappings) -> Option<Source> {
         let topic = self.text("topic");
         if topic.is_none() {
             self.add_violation("topic", "required: a filter such as \"owntracks/+/+\"");
         }
-        let pluses = topic.as_deref().and_then(|topic| self.valid("topic", filter(topic)));
-        let format = self.format(mappings);
-        let driver = self.driver(pluses, format.as_ref());
-        let keep = self.keep(format.as_ref());
+        let pluses = topic.as_deref().and_then(|topic| self.valid("topic", plus_levels(topic)));
+        let format = self.read_format(mappings);
+        let driver = self.read_driver(pluses, format.as_ref());
+        let keep = self.read_keep(format.as_ref());
         let zone = self.checked("zone", Zone::new);
         let other_bytes = self.checked("driver_other", OtherBytes::new).unwrap_or_default();
-        pluses?;
+        pluses?; // without a valid topic there is no source
         let source = Source::new(&topic?, driver?, format?, keep).with_other_bytes(other_bytes);
         Some(match zone {
             Some(zone) => source.in_zone(zone),
@@ -237,9 +238,9 @@ impl Entry<'_> {
     }
 
     /// Reads `format` and `speed_unit`; `None` if the format cannot be used.
-    fn format(&mut self, mappings: &Mappings) -> Option<Format> {
+    fn read_format(&mut self, mappings: &Mappings) -> Option<Format> {
         let name = self.value("format").unwrap_or_else(|| "milepost".to_owned());
-        self.show("format", &name);
+        self.add_effective("format", &name);
         let unit = self.unit("speed_unit", &SpeedUnit::NAMES);
         let needs_unit = matches!(&*name, "thingsboard" | "geojson");
         if unit.is_none() && needs_unit && !self.has("speed_unit") {
@@ -276,7 +277,7 @@ impl Entry<'_> {
 
     /// Reads `driver`. If the key is not given, takes the driver from the format's mapping, or from
     /// the only `+` of the topic. `pluses`: number of `+` in the topic. `None` after a violation.
-    fn driver(&mut self, pluses: Option<usize>, format: Option<&Format>) -> Option<Driver> {
+    fn read_driver(&mut self, pluses: Option<usize>, format: Option<&Format>) -> Option<Driver> {
         if let Some(text) = self.text("driver") {
             let driver = if text.starts_with('/') {
                 Pointer::new(&text).map(Driver::Payload)
@@ -299,7 +300,7 @@ impl Entry<'_> {
         }
         let problem = match pluses? {
             1 => {
-                self.show("driver", &"{1}".to_owned());
+                self.add_effective("driver", &"{1}".to_owned());
                 return Template::new("{1}", 1).map(Driver::Topic).ok();
             }
             0 => "the topic has no +: set a JSON pointer into the payload, such as \
@@ -318,13 +319,13 @@ impl Entry<'_> {
         None
     }
 
-    fn keep(&mut self, format: Option<&Format>) -> Keep {
+    fn read_keep(&mut self, format: Option<&Format>) -> Keep {
         let mut names: Vec<String> = self.settings.read(&self.key("keep")).unwrap_or_default();
         names.retain(|name| !name.is_empty());
         if names.is_empty() {
             return Keep::Nothing;
         }
-        self.show("keep", &names);
+        self.add_effective("keep", &names);
         if matches!(format, Some(Format::Nmea)) {
             self.add_violation("keep", "nmea sentences have no named fields");
         }
@@ -332,17 +333,17 @@ impl Entry<'_> {
     }
 
     /// Reads `[formats.NAME]`; `None` after a violation.
-    fn mapping(mut self) -> Option<Mapping> {
+    fn read_mapping(mut self) -> Option<Mapping> {
         let points = self.pointer("points");
         let (lat, lng) = (self.required("lat"), self.required("lng"));
         let mut more = More::default();
-        let ts = self.time(&mut more);
-        let speed = self.with_unit("speed", Quantity::Speed);
-        let alt = self.with_unit("alt", Quantity::Length);
+        let ts = self.read_time(&mut more);
+        let speed = self.read_with_unit("speed", Quantity::Speed);
+        let alt = self.read_with_unit("alt", Quantity::Length);
         let (heading, acc, seq) =
             (self.pointer("heading"), self.pointer("acc"), self.pointer("seq"));
         let driver = self.pointer("driver");
-        let has_unit_of_degrees = self.rare_keys(&mut more);
+        let has_unit_of_degrees = self.read_rare_keys(&mut more);
         let more = Some(Box::new(more)).filter(|more| **more != More::default());
         let fields = Fields {
             points,
@@ -378,7 +379,7 @@ impl Entry<'_> {
     }
 
     /// Reads a pointer, and the factor of the unit in `{name}_unit`.
-    fn with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
+    fn read_with_unit(&mut self, name: &str, quantity: Quantity) -> Option<(Pointer, f64)> {
         let unit = format!("{name}_unit");
         self.check_unit(name, &unit, || quantity.factor("").err().unwrap_or_default());
         let (pointer, factor) =
@@ -406,7 +407,7 @@ impl Entry<'_> {
     }
 
     /// Reads `ts` with its unit or its strftime pattern, `ts_date` and `ts_zone`.
-    fn time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
+    fn read_time(&mut self, more: &mut More) -> Option<(Pointer, TimeUnit)> {
         let units = || {
             format!(
                 "one of {}, or a pattern such as \"%d/%m/%Y %H:%M:%S\"",
@@ -443,9 +444,8 @@ impl Entry<'_> {
     }
 
     /// Reads the keys that few formats need: units of angles and of accuracy, hemispheres, values
-    /// that stand for unknown, and messages without a position. Returns whether there is a unit of
-    /// lat and lng.
-    fn rare_keys(&mut self, more: &mut More) -> bool {
+    /// that stand for unknown, and messages without a position. Returns whether `lat_unit` is set.
+    fn read_rare_keys(&mut self, more: &mut More) -> bool {
         let [lat, lng] = ["lat_unit", "lng_unit"].map(|key| self.checked(key, Degrees::new));
         if let Some(lat) = lat {
             more.degrees = [lat, lng.unwrap_or(lat.unsigned())];
@@ -473,7 +473,7 @@ impl Entry<'_> {
         }
         let values: Vec<String> = self.settings.read(&self.key("unknown")).unwrap_or_default();
         if !values.is_empty() {
-            self.show("unknown", &values);
+            self.add_effective("unknown", &values);
         }
         for value in values {
             more.unknown.extend(self.valid("unknown", unknown(&value)));
@@ -495,7 +495,7 @@ fn names<T>(units: &[(&'static str, T)]) -> String {
 }
 
 /// Reads all of `[formats.NAME]`.
-fn mappings(settings: &mut Settings) -> Mappings {
+fn read_mappings(settings: &mut Settings) -> Mappings {
     let mut mappings = Mappings::new();
     for name in settings.names_in("formats.") {
         let section = format!("formats.{name}");
@@ -509,8 +509,9 @@ fn mappings(settings: &mut Settings) -> Mappings {
         if !is_name {
             settings.add_violation(&section, "must be a name of letters, digits, _ and -");
         }
-        let mapping =
-            Entry { settings, effective_section: section.clone(), section }.mapping().map(Arc::new);
+        let mapping = Entry { settings, effective_section: section.clone(), section }
+            .read_mapping()
+            .map(Arc::new);
         mappings.insert(name, mapping.filter(|_| is_name && !is_taken));
     }
     mappings

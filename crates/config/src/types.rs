@@ -47,7 +47,7 @@ pub struct Mqtt {
     pub buffer_bytes_max: usize,
 }
 
-/// The settings of ClickHouse that milepost-map shares.
+/// The settings of ClickHouse that milepost and milepost-map both read.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// `http://host:port` or `https://host:port`
@@ -97,8 +97,8 @@ impl ClickHouse {
         self.cluster.is_some() || self.replication == Replication::Managed
     }
 
-    /// Returns the configuration with this member's own endpoint only, so that no request moves to
-    /// another host while the host of this endpoint is down.
+    /// Returns the configuration with this member's own endpoint only. Then no request moves to
+    /// another host, even while the host of this endpoint is down.
     #[must_use]
     pub fn pinned(&self) -> Self {
         let urls = self.urls.get(self.home).cloned().into_iter().collect();
@@ -145,7 +145,7 @@ pub enum Replication {
 pub enum InsertQuorum {
     /// A majority, and at least two; no quorum if the tables are not replicated.
     Auto,
-    /// 0: no quorum.
+    /// This number of replicas; 0 means no quorum.
     Replicas(u8),
 }
 

@@ -60,8 +60,9 @@ pub(crate) struct EraseReport {
     out_of_reach: Vec<String>,
     /// Fences that name the driver; `None` if the login cannot look at them.
     fences: Option<Vec<String>>,
-    /// The last [`CLEAN_SCANS_REQUIRED`] scans were clean. Scans before [`LIST_READ_TIME_MAX`] do
-    /// not count, because a member may not have read the list by then.
+    /// The last [`CLEAN_SCANS_REQUIRED`] scans were clean. A scan does not count if it was made
+    /// less than [`LIST_READ_TIME_MAX`] after the driver was added to the list: a member may not
+    /// have read the list by then.
     is_confirmed: bool,
 }
 
@@ -97,16 +98,19 @@ impl EraseReport {
         if is_done { Outcome::Clean } else { Outcome::DataLeft }
     }
 
+    /// Returns whether this command can remove all data: no table out of its reach has rows of the
+    /// driver, and the fences were checked and do not name the driver.
     fn is_all_in_reach(&self) -> bool {
         self.out_of_reach.is_empty() && self.fences.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Returns whether this scan found nothing, but did not look at the fences.
+    /// Returns whether this scan found nothing, but could not read the fences.
     fn are_only_fences_unknown(&self) -> bool {
         self.is_clean() && self.out_of_reach.is_empty() && self.fences.is_none()
     }
 
-    /// Returns whether this scan found nothing.
+    /// Returns whether this scan found no data, and no member, insert or view that may still add
+    /// some. Data out of reach and fences do not count.
     fn is_clean(&self) -> bool {
         let is_settled = self.refreshes == 0 && self.inserts == 0;
         let no_rows_left = is_settled && self.tables.iter().all(has_no_traces);
@@ -302,18 +306,18 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
     let config = &pinned;
     let clickhouse = tables::migrated(config).await?;
     let deadline = Instant::now() + args.within;
-    let mut written_at = None;
+    let mut added_at = None;
     if args.yes && clickhouse.erased_for(&driver_id).await?.is_none() {
-        write(&clickhouse, &driver_id).await?;
-        written_at = Some(Instant::now());
+        add_to_list(&clickhouse, &driver_id).await?;
+        added_at = Some(Instant::now());
         info!("added to the list of erased drivers: every member that reads it skips this driver");
     }
     // If this run added the driver to the list, also measure the time with this host's clock: the
     // server's clock may have been set forward.
-    let was_just_added = || written_at.is_some_and(|at| at.elapsed() < LIST_READ_TIME_MAX);
+    let was_just_added = || added_at.is_some_and(|at| at.elapsed() < LIST_READ_TIME_MAX);
     let (mut clean_scans, mut interval) = (0, SCAN_INTERVAL_MIN);
     loop {
-        let age = written_at.map_or(Duration::MAX, |at| at.elapsed());
+        let age = added_at.map_or(Duration::MAX, |at| at.elapsed());
         let scanned = async {
             let report = scan(config, &clickhouse, driver_id, args.yes, age).await?;
             let is_clean = report.is_clean()
@@ -374,7 +378,7 @@ fn may_succeed_later(clickhouse: &ClickHouse, error: &anyhow::Error) -> bool {
 /// Adds the driver to the list of erased drivers. A list longer than [`ERASED_MAX`] would stop the
 /// inserts of all members. So the entries are counted before the change, and again after it,
 /// because another run may have added a driver at the same time.
-async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
+async fn add_to_list(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     let full = || {
         anyhow!(
             "{ERASED_MAX} drivers are erased, which is the maximum: lift some \
@@ -384,8 +388,8 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     ensure!(clickhouse.erased().await?.erased().count() < ERASED_MAX, full());
     clickhouse.erase(driver_id, false).await?;
     match clickhouse.erased().await {
-        // An error with a code comes from ClickHouse: the list was not read, so its length is not
-        // known to be too large.
+        // Undo the change only if the list is too long. An error with a code does not mean that:
+        // ClickHouse refused the query, so the length of the list is unknown.
         Err(error) if !error.may_succeed_on_retry() && error.code().is_none() => {
             clickhouse.erase(driver_id, true).await?;
             Err(full())
@@ -394,9 +398,9 @@ async fn write(clickhouse: &ClickHouse, driver_id: &DriverId) -> Result<()> {
     }
 }
 
-/// Returns whether a member that could not be asked, or a replay that an operator started, may
-/// still use an older list: the driver was added to the list less than [`LIST_READ_TIME_MAX`] ago.
-/// With `yes`, fails if the driver is not on the list.
+/// Returns whether the driver was added to the list less than [`LIST_READ_TIME_MAX`] ago. Until
+/// then, a member that could not be asked, or a replay that an operator started, may still use an
+/// older list. With `yes`, fails if the driver is not on the list.
 async fn may_use_older_list(clickhouse: &ClickHouse, report: &EraseReport) -> Result<bool> {
     let erased_for = clickhouse.erased_for(&report.driver_id).await?;
     let is_listed = erased_for.is_some() || !report.yes;
@@ -412,8 +416,8 @@ async fn may_use_older_list(clickhouse: &ClickHouse, report: &EraseReport) -> Re
 /// Scans the members first and the tables last, so that the tables are counted after every member
 /// has answered.
 ///
-/// `age`: how long ago this run added the driver to the list, by this host's clock. The server's
-/// clock may give another time; the shorter one is used.
+/// `age`: time since this run added the driver to the list, by this host's clock; the maximum if an
+/// earlier run added the driver. The server's clock may give another time; the shorter one is used.
 async fn scan(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -422,15 +426,15 @@ async fn scan(
     age: Duration,
 ) -> Result<EraseReport> {
     let erased = Arc::clone(clickhouse.erased().await?.erased());
-    // If this replica has not received the new row yet, its digest equals that of a member that has
-    // not read the row. An empty digest matches no member.
+    // If this replica has not received the driver's row yet, its digest would match the members
+    // that have not read that row either. An empty digest matches no member.
     let digest = if yes && !erased.contains(&driver_id) { String::new() } else { erased.digest() };
-    let members = members(config, &digest).await;
-    let spool = in_spool(config, driver_id, yes).await?;
+    let members = ask_members(config, &digest).await;
+    let spool = count_or_erase_in_spool(config, driver_id, yes).await?;
     let hosts = clickhouse.hosts().await?;
     let refreshes = clickhouse.refreshes(&hosts).await?;
-    // Query the running inserts before the tables, so that rows which such an insert commits in
-    // between are counted.
+    // Query the running inserts before the tables. Then the counts of the tables include the rows
+    // that such an insert commits in between.
     let erased_for = clickhouse.erased_for(&driver_id).await?.unwrap_or_default().min(age);
     let inserts = if yes {
         clickhouse.inserts_older_than(&hosts, erased_for.saturating_sub(LIST_READ_TIME_MAX)).await?
@@ -475,7 +479,7 @@ async fn advance(clickhouse: &ClickHouse, report: &EraseReport) -> Result<()> {
 }
 
 /// Asks every member whether it uses the list with this digest.
-async fn members(config: &Config, digest: &str) -> Members {
+async fn ask_members(config: &Config, digest: &str) -> Members {
     let peers = &config.shutdown.peers;
     let mut members = Members { are_unknown: peers.is_empty(), ..Members::default() };
     query_peers(peers, ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
@@ -503,7 +507,11 @@ async fn members(config: &Config, digest: &str) -> Members {
 
 /// Counts the driver's rows in this machine's spool or, with `remove`, removes them. If a running
 /// member uses the spool, removes nothing and counts only files.
-async fn in_spool(config: &Config, driver_id: DriverId, remove: bool) -> Result<InSpool> {
+async fn count_or_erase_in_spool(
+    config: &Config,
+    driver_id: DriverId,
+    remove: bool,
+) -> Result<InSpool> {
     let Some(settings) = config.spool.clone() else {
         let description = "spool.dir is not set here".to_owned();
         return Ok(InSpool { description, is_clean: true });
@@ -608,7 +616,7 @@ mod tests {
             let config =
                 Config::parse(&format!("mqtt.client_id = 'm-0'\nclickhouse.url = '{url}'"));
             let clickhouse = ClickHouse::new(&config.unwrap().clickhouse).unwrap();
-            write(&clickhouse, &DriverId::new("7").unwrap()).await.unwrap();
+            add_to_list(&clickhouse, &DriverId::new("7").unwrap()).await.unwrap();
             assert_eq!(server.join().unwrap(), 1, "{code}: the erasure stays");
         }
     }

@@ -211,7 +211,8 @@ impl ImportArgs {
     }
 
     /// Returns the fields whose unit an option states. Leaves out the speed of GeoJSON: there
-    /// `--speed-unit` is mandatory, so giving it does not settle a unit that the file states.
+    /// `--speed-unit` is mandatory, so it does not show that the operator knows of a unit that the
+    /// file states.
     pub(super) fn settled_units(&self, kind: Kind) -> Vec<&str> {
         let alt = self.alt_unit.map(|_| "alt");
         let speed = self.speed_unit.filter(|_| kind != Kind::GeoJson).map(|_| "speed");
@@ -298,13 +299,13 @@ mod tests {
     #[test]
     fn order_of_kept_names_does_not_change_what_is_stored() {
         #[derive(clap::Parser)]
-        struct Line {
+        struct CommandLine {
             #[command(flatten)]
             args: ImportArgs,
         }
         let hash = |keep: &str| {
             let line = ["import", "--driver", "d7", "--keep", keep, "a.csv"];
-            <Line as clap::Parser>::try_parse_from(line).unwrap().args.hash()
+            <CommandLine as clap::Parser>::try_parse_from(line).unwrap().args.hash()
         };
         assert_eq!(hash("batt,ign"), hash("ign,batt"));
         assert_ne!(hash("batt,ign"), hash("batt"));

@@ -5,7 +5,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::encodings;
 use super::hemispheres::{add_hemispheres, split_hemisphere};
 use super::name_units::is_magnetic;
-use super::names::{Column, FIELD_NAMES, is_name_of, normalised, quantity_of, translated, words};
+use super::names::{
+    Column, FIELD_NAMES, is_name_of, normalised, quantity_of, translated_field, words,
+};
 use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
 use milepost_decode::{Quantity, is_date_in_other_language, suggested_field};
 
@@ -85,13 +87,14 @@ pub(super) fn find(
                     let (ts, date) = (&columns[ts.at], &columns[date.at]);
                     bail!("its column {ts} has {time}, {meaning}, beside {date}: {remedy}");
                 }
+                // Only times of day need a date from another column.
                 found.extend(date.filter(|_| is_clock && !has_date).map(|date| ("date", date)));
             }
             None => {
                 let mut column = find_by_name(columns, quantity, names)?;
-                if let (Some(local), "ts") = (column, field) {
-                    let whole = whole_time(columns, sample, local);
-                    column = Some(utc_time(columns, sample, whole)?);
+                if let (Some(times), "ts") = (column, field) {
+                    let dated = dated_column(columns, sample, times);
+                    column = Some(utc_column(columns, sample, dated)?);
                 }
                 if field.ends_with("_hemisphere") {
                     column = column.filter(|column| may_be_hemisphere(column.at, rows));
@@ -107,7 +110,7 @@ pub(super) fn find(
     for (field, column) in &mut found {
         let quantity = quantity_of(field);
         // Some programs write the units in a row below the names, others after each value. The
-        // decoder itself reads what follows the number of a coordinate.
+        // decoder itself reads a unit after the number of a coordinate.
         if let (Some(quantity), None) = (quantity, column.unit) {
             let value = value(column.at);
             let after_value =
@@ -161,23 +164,23 @@ fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
     !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
 }
 
-/// Returns a column of times with dates if `found`, a column of times, has no dates. Returns
-/// `found` if it has dates, or if the file has no such column. Small numbers count as times without
-/// dates, because they may count from the start of a recording.
-fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
+/// Returns `found`, a column of times, if its times have dates. Otherwise returns another column of
+/// times that have dates; `found` if there is none. A small number counts as a time without a date,
+/// because it may count from the start of a recording.
+fn dated_column(columns: &[String], sample: &[String], found: Column) -> Column {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     // As Unix time, a number of up to seven digits is in 1970.
     let is_small = degrees(value(found.at)).is_some_and(|number| number.abs() < 1e7);
     if !is_small && !is_time_of_day(value(found.at)) {
         return found;
     }
-    let is_whole = |at: &usize| {
+    let is_dated = |at: &usize| {
         let time = value(*at);
         is_name_of("ts", &columns[*at])
             && (is_instant(time) || time.contains(':') && !is_time_of_day(time))
     };
-    let whole = (0..columns.len()).find(is_whole);
-    whole.map_or(found, |at| Column { at, unit: None })
+    let dated = (0..columns.len()).find(is_dated);
+    dated.map_or(found, |at| Column { at, unit: None })
 }
 
 /// Returns the column of UTC times beside `local`, a column of times without a zone. Returns
@@ -185,7 +188,7 @@ fn whole_time(columns: &[String], sample: &[String], found: Column) -> Column {
 ///
 /// # Errors
 /// The file has times of day in UTC that differ from those of `local`, but no date in UTC.
-fn utc_time(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
+fn utc_column(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
     const TIMES: [&str; 10] = [
         "utcdatetime",
         "datetimeutc",
@@ -290,8 +293,8 @@ fn may_be_part(part: &str, at: usize, rows: &[Vec<String>]) -> bool {
     part == "fraction" || values.all(|value| value.abs() < 60.0)
 }
 
-/// Returns the prefixes that the name of a column of minutes may have: the names of the coordinate,
-/// and the chosen column's name, with and without its word for degrees.
+/// Returns the texts with which the name of a column of minutes may begin: the names of the
+/// coordinate, and the chosen column's name, with and without its word for degrees.
 fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     const DEGREES: [&str; 7] = ["degrees", "degree", "deg", "grados", "grad", "d", "°"];
     let bare = DEGREES.iter().find_map(|word| own.strip_suffix(word)).filter(|s| !s.is_empty());
@@ -325,8 +328,8 @@ fn is_coordinate(field: &str) -> bool {
     matches!(field, "lat" | "lng")
 }
 
-/// Returns pairs of columns' indices: of a column with degrees, and of a column that may hold the
-/// minutes or seconds of these degrees.
+/// Returns pairs of column indices: a column with degrees, and a column that may hold the minutes
+/// or seconds of these degrees.
 pub(super) fn split_degrees(
     columns: &[String],
     rows: &[Vec<String>],
@@ -350,9 +353,9 @@ pub(super) fn split_degrees(
     pairs.filter(|(_, part)| found.iter().all(|(_, column)| column.at != *part)).collect()
 }
 
-/// Returns the column whose name is one of `names`, the preferred name first. Of columns with the
-/// same name, a column with a unit in words is read only if it is the only column. So of
-/// `Alt (m HAE)` and `Alt (m above WGS84)`, none is read.
+/// Returns the column whose name is one of `names`. Tries these names in their order. If several
+/// columns have the name, prefers the one without a unit in words. If all of them have such a unit,
+/// returns none of them: neither `Alt (m HAE)` nor `Alt (m above WGS84)`.
 ///
 /// # Errors
 /// Two columns match the same name, and both have no unit or a unit that is a symbol.
@@ -361,6 +364,7 @@ fn find_by_name(
     quantity: Option<Quantity>,
     names: &[&str],
 ) -> Result<Option<Column>> {
+    // Each column's name without its unit, the column, and whether it has no unit in words.
     let candidates = columns.iter().enumerate().map(|(at, name)| {
         let name = match split_hemisphere(name).filter(|_| quantity == Some(Quantity::Angle)) {
             Some(bare) if name.ends_with([')', ']']) || !name.contains('_') => bare,
@@ -431,7 +435,7 @@ pub(super) fn unread(
         Some("heading") if is_magnetic(name) => {
             format!("{name} (from magnetic north, and headings are read from true north)")
         }
-        _ if is_fraction(name) => {
+        _ if is_fraction_of_second(name) => {
             format!("{name} (a fraction of the time? join the two in one column)")
         }
         Some(field) if !has_field(field) => {
@@ -452,7 +456,7 @@ pub(super) fn has_split_date(columns: &[String]) -> bool {
 }
 
 /// Returns whether the name of a column says that it holds the fraction of a second.
-fn is_fraction(name: &str) -> bool {
+fn is_fraction_of_second(name: &str) -> bool {
     const NAMES: [&str; 11] = [
         "ms",
         "msec",
@@ -469,13 +473,14 @@ fn is_fraction(name: &str) -> bool {
     NAMES.contains(&&*normalised(name))
 }
 
-/// Returns the field that a column may be meant for, by its name up to a bracket, comma or colon,
-/// or by one of its words.
+/// Returns the field that a column may be meant for. Compares the whole name, the part before a
+/// bracket, comma or colon, and each word of that part with the names of the fields.
 fn suggested_column_field(name: &str) -> Option<&'static str> {
     const FIELDS: [&str; 5] = ["speed", "heading", "alt", "acc", "seq"];
     let end = name.find(['(', '[', '{', ',', ':']).unwrap_or(name.len());
     let bare = name[..end].trim();
-    // `GPS Date` differs from `GPS Lat` in two letters only.
+    // `GPS Date` differs from `GPS Lat` in two letters only. So for a name with `date` or `time`,
+    // accept only `ts` as the similar field.
     let is_time = ["date", "time"].iter().any(|word| normalised(bare).contains(word));
     let suggested = [name, bare].into_iter().find_map(suggested_field);
     let by_word = || {
@@ -483,11 +488,11 @@ fn suggested_column_field(name: &str) -> Option<&'static str> {
         FIELDS.into_iter().find(|field| words.iter().any(|word| is_name_of(field, word)))
     };
     let suggested = suggested.filter(|field| !is_time || *field == "ts");
-    suggested.or_else(by_word).or_else(|| translated(bare))
+    suggested.or_else(by_word).or_else(|| translated_field(bare))
 }
 
-/// Returns the columns of the date and the time of day, for an error message, if the names are in
-/// a language other than English. `sample`: the first value of each column.
+/// Returns the columns of the date and the time of day if their names are in a language other than
+/// English. An error message names them. `sample`: the first value of each column.
 pub(super) fn date_and_time<'c>(
     columns: &'c [String],
     sample: &[String],
@@ -499,7 +504,7 @@ pub(super) fn date_and_time<'c>(
         is_date_in_other_language(&normalised(&columns[at])) && !value(at).contains(':')
     })?;
     let is_clock = |at| at != date && is_time_of_day(value(at));
-    let time = find_column(&|at| is_clock(at) && translated(&columns[at]) == Some("ts"))?;
+    let time = find_column(&|at| is_clock(at) && translated_field(&columns[at]) == Some("ts"))?;
     Some((&columns[date], &columns[time]))
 }
 

@@ -6,7 +6,7 @@ use encoding_rs::{
     WINDOWS_1252, WINDOWS_1253, WINDOWS_1254, WINDOWS_1256,
 };
 
-use super::names::translated;
+use super::names::translated_field;
 
 /// Encodings, each with its name for `iconv`.
 const ENCODINGS: [(&Encoding, &str); 11] = [
@@ -23,17 +23,18 @@ const ENCODINGS: [(&Encoding, &str); 11] = [
     (WINDOWS_1256, "CP1256"),
 ];
 
-/// Returns advice on how to convert a file if the names of its columns, which were read as
-/// windows-1252, name fields in another encoding.
+/// Returns advice on how to convert a file that has another encoding than windows-1252. `columns`:
+/// the names of the columns, read as windows-1252. The advice names the first encoding in which one
+/// of them names a field.
 pub(super) fn advice(columns: &[String]) -> Option<String> {
-    if columns.iter().all(|name| name.is_ascii() || translated(name).is_some()) {
+    if columns.iter().all(|name| name.is_ascii() || translated_field(name).is_some()) {
         return None;
     }
     // Only letters outside ASCII tell encodings apart: `Latitude (°)` names a field in every
     // encoding.
     let is_named_by_ascii = |name: &str| {
         let ascii: String = name.chars().filter(char::is_ascii).collect();
-        translated(&ascii).is_some()
+        translated_field(&ascii).is_some()
     };
     let names_fields = |encoding: &'static Encoding| {
         let decoded = |name: &String| {
@@ -41,7 +42,7 @@ pub(super) fn advice(columns: &[String]) -> Option<String> {
             let text = encoding.decode_without_bom_handling_and_without_replacement(&bytes);
             text.filter(|_| !has_unmappable && !is_named_by_ascii(name)).map(String::from)
         };
-        columns.iter().filter_map(decoded).any(|name| translated(&name).is_some())
+        columns.iter().filter_map(decoded).any(|name| translated_field(&name).is_some())
     };
     let (_, name) = ENCODINGS.into_iter().find(|(encoding, _)| names_fields(encoding))?;
     Some(format!(

@@ -1,14 +1,14 @@
-//! Tells whether the last line of a file has a line end. A file that was cut off may have none.
+//! Detects whether the last line of a file has a line end. A file that was cut off may have none.
 
 use std::io::{self, BufRead, Read};
 
 /// A reader that keeps the last byte that was read from it.
-pub(super) struct Ending<R> {
+pub(super) struct LastByteReader<R> {
     inner: R,
     last: Option<u8>,
 }
 
-impl<R: BufRead> Ending<R> {
+impl<R: BufRead> LastByteReader<R> {
     pub(super) fn new(inner: R) -> Self {
         Self { inner, last: None }
     }
@@ -25,7 +25,7 @@ impl<R: BufRead> Ending<R> {
     }
 }
 
-impl<R: BufRead> Read for Ending<R> {
+impl<R: BufRead> Read for LastByteReader<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let bytes = self.inner.read(to)?;
         self.last = to[..bytes].last().copied().or(self.last);
@@ -33,7 +33,7 @@ impl<R: BufRead> Read for Ending<R> {
     }
 }
 
-impl<R: BufRead> BufRead for Ending<R> {
+impl<R: BufRead> BufRead for LastByteReader<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.inner.fill_buf()
     }

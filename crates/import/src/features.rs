@@ -368,7 +368,7 @@ impl<R: Read> Scanner<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::all;
+    use crate::read::collect_payloads;
 
     #[test]
     fn crs_without_degrees_is_refused_at_any_position() {
@@ -382,7 +382,8 @@ mod tests {
             (format!("{{\"name\":\"{long}\",{list},{crs}}}"), 1, true),
             (format!("{{\"type\":\"Feature\",\"name\":\"{long}{long}\",{crs}}}"), 0, false),
         ] {
-            let (features, end) = all(|emit| features(file.as_bytes(), &|_, _| Ok(()), emit));
+            let (features, end) =
+                collect_payloads(|emit| features(file.as_bytes(), &|_, _| Ok(()), emit));
             let message = "are urn:ogc:def:crs:EPSG::3857, not degrees of WGS 84";
             assert!(features.len() == features_read && end.contains(message), "{features:?} {end}");
             assert_eq!(end.contains("before it may be stored already"), is_after, "{end}");
@@ -406,7 +407,8 @@ mod tests {
             (r#""EPSG:3857_4326""#.to_owned(), false),
         ] {
             let file = format!(r#"{{"crs":{crs},{list}}}"#);
-            let (features, end) = all(|emit| features(file.as_bytes(), &|_, _| Ok(()), emit));
+            let (features, end) =
+                collect_payloads(|emit| features(file.as_bytes(), &|_, _| Ok(()), emit));
             assert_eq!((features.len() == 1, end.is_empty()), (is_read, is_read), "{crs}: {end}");
         }
     }

@@ -28,7 +28,7 @@ const FIELDS: [(&str, &str, &str); 8] = [
 ];
 
 /// Explains that a CSV file has no column of a required field.
-fn missing(field: &str, columns: &[String], sample: &[String]) -> String {
+fn explain_missing(field: &str, columns: &[String], sample: &[String]) -> String {
     let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
     let all = names.join(", ");
     let is_value = |name: &String| name.parse::<f64>().is_ok();
@@ -140,7 +140,7 @@ pub(super) fn fields_of_columns(
         bail!("lat and lng are the same column {name}, and each needs its own: {advice}");
     }
     let required = |field: &str| {
-        pointer_of(field)?.ok_or_else(|| anyhow!("{}", missing(field, columns, sample)))
+        pointer_of(field)?.ok_or_else(|| anyhow!("{}", explain_missing(field, columns, sample)))
     };
     more.hemispheres = [pointer_of("lat_hemisphere")?, pointer_of("lng_hemisphere")?];
     more.date = pointer_of("date")?;
@@ -154,6 +154,7 @@ pub(super) fn fields_of_columns(
     for (field, column) in found {
         if let Some(quantity) = quantity_of(field) {
             let option = args.unit_of(field).and_then(|unit| quantity.factor(unit).ok());
+            // The factor of the field's option, and whether there is such an option.
             let (given, is_given) = match *field {
                 "speed" => (args.speed_unit, args.speed_unit.is_some()),
                 "alt" => (args.alt_unit, args.alt_unit.is_some()),

@@ -102,9 +102,9 @@ pub(super) struct Counts {
     pub(super) ignored: u64,
     /// Missing and invalid fields of the positions.
     pub(super) omissions: Omissions,
-    /// The place at which each invalid field occurred first.
+    /// File and line at which each invalid field occurred first.
     pub(super) unusable: BTreeMap<&'static str, String>,
-    /// Number of rejects by reason, with the place and detail of the first one.
+    /// Number of rejects by reason, with the file, line and detail of the first one.
     pub(super) rejects: BTreeMap<Reason, (u64, String)>,
     pub(super) oldest: Option<Timestamp>,
     pub(super) newest: Option<Timestamp>,
@@ -148,6 +148,7 @@ pub(super) fn open_all(
             text::refuse_json(&head)?;
             let table = || Table::open(as_text(Cursor::new(head.clone()), &head));
             Table { columns, comments, .. } = table()?;
+            // A head of the maximum length may end within a row.
             rows = table()?.sample(head.len() == text::HEAD_BYTES);
         }
         let first_value = |at: usize| {
@@ -284,6 +285,7 @@ impl FileReader<'_> {
     /// fixes that `--resume` noted as stored.
     fn read_file(&mut self, file: Input, args: &ImportArgs) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
+        // Open a file again. Continue a pipe after the bytes that `open_all` has read.
         let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
             Some(Piped(head, pipe)) => (head.clone(), Box::new(Cursor::new(head).chain(pipe))),
             None => {
@@ -316,9 +318,11 @@ impl FileReader<'_> {
         self.summary = FileSummary::new(path.display().to_string(), kind, plan.read, plan.unread);
         let decoder = Decoder::new(&plan.sources, self.decode.clone())
             .with_age_key("clickhouse.retention.positions_days and rollups_days");
+        // This decoder also lists the unread names. The plan of a CSV file has done so already.
         let explaining_decoder =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let frames = Frames::new(&decoder, args.settled_units(kind));
+        // Why the reader of a CSV file emits an invalid row, unchanged. The detail of its reject.
         let fault = RefCell::<Cow<'static, str>>::default();
         let (mut windows_1252_rows, mut unread, mut unended) = (0, BTreeSet::new(), None);
         let (mut mark, mut leaves_open_row, mut has_hemisphere) =
@@ -327,8 +331,8 @@ impl FileReader<'_> {
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
         let mut emit = |payload: &[u8], length: usize, line: u64| {
-            // The program that writes the file may not have finished the row. The next run will
-            // read it.
+            // The program that writes the file may not have finished the row. So stop before it:
+            // the next run will read it.
             leaves_open_row = args.resume.is_some()
                 && kind == Kind::Csv
                 && *fault.borrow() == read::UNCLOSED_AT_END;
@@ -340,6 +344,7 @@ impl FileReader<'_> {
             self.counts.fixes += 1;
             if mark.fixes <= skipped {
                 self.counts.skipped += 1;
+                // After the last skipped fix, compare all of them with the state file.
                 let is_last = mark.fixes == skipped;
                 let is_configured = stored.is_some_and(|stored| stored.has_configuration_of(mark));
                 ensure!(!is_last || is_configured, RECONFIGURED);
@@ -361,8 +366,9 @@ impl FileReader<'_> {
                 self.summary.add_unread(&self.decoded.unread);
             }
             if kind == Kind::Csv {
-                // The reader emits valid rows as JSON. So a reject as invalid JSON is a row that
-                // could not be parsed, or that failed a check. A row of one number is JSON, too.
+                // The reader emits valid rows as JSON objects, and other rows unchanged. So a row
+                // that the decoder rejects as invalid JSON could not be parsed, or failed a check.
+                // An unchanged row of one number is JSON, but no object.
                 let is_row = payload.starts_with(b"{");
                 for reject in &mut self.decoded.rejects {
                     if reject.reason == Reason::InvalidJson
@@ -401,6 +407,7 @@ impl FileReader<'_> {
                 }
                 table.each(&plan.numbers, &plan.checks, &fault, &mut emit)?;
                 windows_1252_rows = table.windows_1252;
+                // The name of the last column, and the line whose last value may be cut off.
                 unended = Some(table.columns.pop().unwrap_or_default()).zip(table.unended_line);
                 Ok(())
             }),
@@ -429,8 +436,8 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// Logs the summary of a file that was read, unless it was logged before the first insert, and
-    /// adds it to the result.
+    /// Adds the summary of a file that was read to the result. Logs it, unless
+    /// [`Self::close_batch`] has logged it already.
     fn log_summary(&mut self) {
         let summary = &self.summary;
         if !self.is_dry_run && summary.needs_log() {
@@ -447,12 +454,12 @@ impl FileReader<'_> {
         }
     }
 
-    /// Records the first place of each field that cannot be used.
+    /// Records the file and line at which each field that cannot be used occurred first.
     #[cold]
     fn note_unusable(&mut self, omissions: Omissions, line: u64) {
         for (field, _) in Field::ALL.iter().zip(omissions.fields).filter(|(_, count)| *count > 0) {
             let first = self.counts.unusable.entry(field.name());
-            first.or_insert_with(|| self.summary.place(line));
+            first.or_insert_with(|| self.summary.file_and_line(line));
         }
     }
 
@@ -505,7 +512,7 @@ impl FileReader<'_> {
                 .counts
                 .rejects
                 .entry(reject.reason)
-                .or_insert_with(|| (0, self.summary.with_place(line, &reject.detail)));
+                .or_insert_with(|| (0, self.summary.with_file_and_line(line, &reject.detail)));
             *count += 1;
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
                 self.close_batch()?;

@@ -1,5 +1,5 @@
-//! Checks what a file states about all its points. A fault of a field that the points may lack,
-//! such as headings from magnetic north, ends the file only if a point has that field.
+//! Checks what a file states about all its points. A fault may concern a field that points may
+//! lack, such as headings from magnetic north. It stops the reading only if a point has that field.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,7 +11,8 @@ use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 /// Fields that a point may lack.
 const OPTIONAL: [&str; 4] = ["speed", "heading", "alt", "acc"];
 
-/// Checks the frames of a file: JSON objects with what it states beside its points.
+/// Checks the frames of a file. A frame is a JSON object of statements about all points, such as a
+/// unit or a reference system.
 pub(super) struct Frames<'f> {
     decoder: &'f Decoder,
     /// The fields whose unit an option states.
@@ -40,7 +41,7 @@ impl<'f> Frames<'f> {
         if check(&self.settled).is_ok() {
             return Ok(());
         }
-        // A fault that remains without the optional fields concerns every point.
+        // Leave out the optional fields: a fault that remains concerns every point.
         check(&[&self.settled, &OPTIONAL[..]].concat())?;
         let mut pending_faults = self.pending_faults.borrow_mut();
         for (at, field) in OPTIONAL.iter().enumerate() {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::names::{Column, is_name_of, nameless, normalised, words};
+use super::names::{Column, is_name_of, normalised, placeholder_name, words};
 use super::values::degrees;
 use milepost_decode::{SIDE_WORDS, hemisphere};
 
@@ -88,8 +88,8 @@ impl Side {
 const ASCII_WORD_BYTES_MAX: usize = 8;
 /// Maximum length of a word for a side in bytes.
 const WORD_BYTES_MAX: usize = 18;
-/// Words for a latitude or longitude in one hemisphere, such as `south latitude`, which may be the
-/// whole name of a column.
+/// Words such as `south latitude`, which state a coordinate and its hemisphere. Such a word may be
+/// the whole name of a column.
 const SIDES_OF_COORDINATES: [&str; 8] =
     ["南纬", "南緯", "西经", "西經", "西経", "юш", "зд", "남위"];
 /// Characters between the name of a coordinate and its hemisphere.
@@ -148,9 +148,9 @@ pub(super) struct SignedColumn {
 }
 
 impl SignedColumn {
-    /// Returns `None` if the column needs no check. `first_value`: the column's first value, which
-    /// may be a unit. `given`, `stated`: the units of `--unit` and of the column's name; `given`
-    /// may settle the sign.
+    /// Returns the check of a column; `None` if the column needs none. `first_value`: the column's
+    /// first value, which may be a unit. `given`: the unit of `--unit`, which may also state the
+    /// sign. `stated`: the unit in the column's name.
     pub(super) fn new(
         (field, at): (&'static str, usize),
         (name, first_value): (&str, &str),
@@ -181,8 +181,8 @@ impl SignedColumn {
         side.may_be_negative().then_some(Self { at, field, name, side, unit })
     }
 
-    /// Returns an error message if the number of a row has no sign, so that the fix would be stored
-    /// in the other hemisphere. `value`: returns the row's value in a column.
+    /// Returns an error message if the number of a row has no sign: the fix would be stored in the
+    /// wrong hemisphere. `value`: returns the row's value in a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let value = value(self.at);
         let value = value.trim();
@@ -247,17 +247,20 @@ fn has_only_sides(at: usize, rows: &[Vec<String>]) -> bool {
 
 /// Finds the columns of hemispheres by their values, `N` or `S` and `E` or `W`.
 ///
-/// A column that is named after its coordinate, such as `lat_ref`, is used on its own. Any other
-/// column may hold directions, states or categories with the same letters. It is used only if all
-/// of these hold: it has no name, or the letter of a hemisphere as its name; it is next to its
-/// coordinate; it has no other values; and the other coordinate has a hemisphere, too.
+/// A column that is named after its coordinate, such as `lat_ref`, needs no other evidence. Any
+/// other column may hold directions, states or categories with the same letters. It is used only if
+/// all of these hold:
+/// - It has no name, or its name is the letter of a hemisphere.
+/// - It is next to its coordinate.
+/// - It has no other values.
+/// - The other coordinate has a hemisphere, too.
 pub(super) fn add_hemispheres(
     columns: &[String],
     rows: &[Vec<String>],
     found: &mut Vec<(&'static str, Column)>,
 ) {
-    let places = COORDINATES.map(|(place, _)| column_of(found, place));
-    let [Some(_), Some(_)] = places else { return };
+    let coordinates = COORDINATES.map(|(field, _)| column_of(found, field));
+    let [Some(_), Some(_)] = coordinates else { return };
     let first_side = |at: usize| {
         let mut values = rows.iter().filter_map(|row| row.get(at));
         Side::of_value(values.find(|value| !value.is_empty())?)
@@ -265,17 +268,19 @@ pub(super) fn add_hemispheres(
     let is_named = |at: usize, n: usize| hemisphere(&columns[at]) == Some(n);
     let is_nameless = |at: usize| {
         let name = columns[at].as_str();
-        name == nameless(at) || name.len() == 1 && Side::of_value(name).is_some()
+        name == placeholder_name(at) || name.len() == 1 && Side::of_value(name).is_some()
     };
     let chosen = [0, 1].map(|n| {
         let (_, field) = COORDINATES[n];
         column_of(found, field).or_else(|| {
-            let is_beside = |at: usize| places[n].is_some_and(|place| place.abs_diff(at) == 1);
+            let is_beside =
+                |at: usize| coordinates[n].is_some_and(|column| column.abs_diff(at) == 1);
             let is_candidate = |at: &usize| {
                 let has_side = first_side(*at).is_some_and(|side| side.coordinate() == n);
                 let is_used = found.iter().any(|(_, column)| column.at == *at);
-                let is_alone = || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
-                has_side && !is_used && (is_named(*at, n) || is_alone())
+                let may_be_unnamed =
+                    || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
+                has_side && !is_used && (is_named(*at, n) || may_be_unnamed())
             };
             let candidates = || (0..columns.len()).filter(is_candidate);
             candidates().find(|at| is_beside(*at)).or_else(|| candidates().next())
@@ -303,7 +308,7 @@ fn is_direction(name: &str) -> bool {
 #[derive(Debug)]
 pub(super) struct UnreadHemispheres {
     /// Columns of lat and lng; `None` for a coordinate whose hemisphere is read.
-    places: [Option<usize>; 2],
+    coordinates: [Option<usize>; 2],
     /// `--unit` says that the numbers of lat and lng are signed.
     are_signed: [bool; 2],
     candidates: Vec<Candidate>,
@@ -404,15 +409,16 @@ fn sides_of_word(word: &str) -> Vec<Side> {
 }
 
 impl UnreadHemispheres {
-    /// Returns `None` if the file needs no check. `units`: the values of `--unit` for lat and lng.
+    /// Returns the check of a file; `None` if the file needs none. `lat_unit`, `lng_unit`: the
+    /// values of `--unit`.
     pub(super) fn new(
         columns: &[String],
         rows: &[Vec<String>],
         found: &[(&'static str, Column)],
         [lat_unit, lng_unit]: [Option<&str>; 2],
     ) -> Option<Self> {
-        let places = COORDINATES.map(|(place, field)| {
-            column_of(found, place).filter(|_| column_of(found, field).is_none())
+        let coordinates = COORDINATES.map(|(field, hemisphere_field)| {
+            column_of(found, field).filter(|_| column_of(found, hemisphere_field).is_none())
         });
         // Without a unit of its own, lng has the unit of lat, but not its sign.
         let are_signed = [
@@ -433,8 +439,8 @@ impl UnreadHemispheres {
             })
         });
         let candidates: Vec<_> = candidates.collect();
-        let is_needed = !candidates.is_empty() && places.iter().any(Option::is_some);
-        is_needed.then_some(Self { places, are_signed, candidates })
+        let is_needed = !candidates.is_empty() && coordinates.iter().any(Option::is_some);
+        is_needed.then_some(Self { coordinates, are_signed, candidates })
     }
 
     /// Returns an error message if a candidate column says south or west in a row whose coordinate
@@ -447,10 +453,11 @@ impl UnreadHemispheres {
         });
         let sides: Vec<(&Candidate, Side)> = sides.collect();
         (0..2).find_map(|n| {
-            let place = self.places[n]?;
+            let coordinate = self.coordinates[n]?;
             let (field, hemisphere_field) = COORDINATES[n];
-            let other_has_hemisphere = self.places[1 - n].is_none()
+            let other_has_hemisphere = self.coordinates[1 - n].is_none()
                 || sides.iter().any(|(_, side)| side.coordinate() != n);
+            // A certain candidate counts even if `--unit` says that the numbers are signed.
             let is_meant = |candidate: &Candidate| {
                 let is_likely = other_has_hemisphere || candidate.notation == Notation::Sign(n);
                 candidate.is_certain(n) || is_likely && !self.are_signed[n]
@@ -458,7 +465,7 @@ impl UnreadHemispheres {
             let (candidate, _) = sides.iter().find(|(candidate, side)| {
                 side.coordinate() == n && side.may_be_negative() && is_meant(candidate)
             })?;
-            let (letter, number) = (value(candidate.at), value(place));
+            let (letter, number) = (value(candidate.at), value(coordinate));
             let (letter, number, name) = (letter.trim(), number.trim(), &candidate.name);
             is_unsigned(number).then(|| {
                 let given = format!("give --field {hemisphere_field}='{name}'");

@@ -39,8 +39,8 @@ pub struct Imported {
     inserted: u64,
     /// Positions that were skipped because their driver is erased.
     erased: u64,
-    /// Positions that were skipped because a device sent them with a `seq`, or a stored row has all
-    /// of their fields.
+    /// Positions that were skipped because ClickHouse has them already: sent by a device with a
+    /// `seq`, or stored with all of their fields.
     known: u64,
     took: Duration,
 }
@@ -143,8 +143,8 @@ pub struct Opened {
 /// Opens the files and the state of `--resume`.
 ///
 /// # Errors
-/// A file cannot be opened, or the arguments do not fit it: for example, it does not name its
-/// drivers.
+/// A file cannot be opened, or the arguments do not fit the file. For example, neither of them
+/// names the driver.
 pub fn open(config: &Config, args: ImportArgs) -> Result<Opened> {
     let resume = args.resume.as_deref().map(Resume::open).transpose()?;
     let files = files::open_all(config, &args, resume.as_ref())?;
@@ -197,8 +197,8 @@ pub async fn import(config: &Config, opened: Opened) -> Result<Imported> {
     Ok(Imported { dry_run, counts, inserted, erased, known, took: began.elapsed() })
 }
 
-/// Waits until no partition of the tables has more than [`PARTS_MAX`] active parts, so that
-/// ClickHouse never delays a consumer that inserts at the same time.
+/// Waits until every partition of the tables has at most [`PARTS_MAX`] active parts. So an import
+/// never makes ClickHouse delay the inserts of a consumer.
 async fn wait_for_merges(
     clickhouse: &ClickHouse,
     progress: &Progress,

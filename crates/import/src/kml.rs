@@ -228,7 +228,7 @@ fn emit_fix(
     let mut numbers = place.split(is_separator).filter(is_some);
     if numbers.clone().count() > 3 {
         // The place has decimal commas, or is several places. Emit it unchanged as the latitude,
-        // which the decoder rejects, and no other field.
+        // which the decoder rejects. Emit no longitude and no height.
         record.put("lat", place);
         numbers = "".split(is_separator).filter(is_some);
     }
@@ -249,12 +249,12 @@ fn emit_fix(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::all;
+    use crate::read::collect_payloads;
 
     const WHEN: &str = "<when>2026-01-31T08:00:00Z</when>";
 
     fn read(file: &str) -> (Vec<String>, String) {
-        all(|emit| kml(file.as_bytes(), emit).map(drop))
+        collect_payloads(|emit| kml(file.as_bytes(), emit).map(drop))
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         let points = "<Point><coordinates>1,2</coordinates></Point>".repeat(2);
         let file = format!("<kml><Placemark>{stamp}<Multi>{points}</Multi></Placemark></kml>");
         let mut unread = BTreeSet::new();
-        all(|emit| kml(file.as_bytes(), emit).map(|names| unread = names));
+        collect_payloads(|emit| kml(file.as_bytes(), emit).map(|names| unread = names));
         assert_eq!(unread.len(), 1, "{unread:?}");
     }
 

@@ -61,6 +61,7 @@ pub(super) async fn skip_known(
     );
     let day_condition =
         format!("intDiv(toUnixTimestamp64Milli(ts), {DAY_MS}) * 86400 IN ({day_list})");
+    // A row with a `seq` counts as having all fields: 31 has all five bits of `known_fields`.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(ts), lat_e7, lng_e7, \
          if(seq != 0, toUInt8(31), {KNOWN_FIELDS}) {from_and_where} AND {day_condition}"

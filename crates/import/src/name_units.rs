@@ -37,17 +37,17 @@ const LENGTHS: [&str; 10] =
     ["yd", "yard", "yards", "mi", "mile", "miles", "fathoms", "hm", "dam", "fl"];
 /// Words for units of speed that are not read.
 const SPEEDS: [&str; 4] = ["fps", "fpm", "mach", "pace"];
-/// Words for a length before the stroke of a unit of speed such as `ft/s`.
+/// Words for a length before the slash of a unit of speed such as `ft/s`.
 const LENGTHS_OF_SPEED: [&str; 13] =
     ["m", "km", "dm", "cm", "mm", "hm", "ft", "feet", "yd", "mi", "mile", "nm", "nmi"];
-/// Words for a time after the stroke of a unit of speed such as `ft/s`, or before the stroke of a
+/// Words for a time after the slash of a unit of speed such as `ft/s`, or before the slash of a
 /// pace such as `min/km`.
 const TIMES_OF_SPEED: [&str; 19] = [
     "s", "sec", "secs", "second", "seconds", "sekunden", "segundos", "min", "mins", "minute",
     "minutes", "minuten", "minutos", "h", "hr", "hrs", "hour", "hours", "day",
 ];
 
-/// Checks that the name of a column states no unit other than that in which the column is read.
+/// Checks that the name of a column states no other unit than the one in which the column is read.
 /// `value`: the first value of the column; `has_option`: the command line gives the field's unit;
 /// `option_factor`: the factor of that unit, if it has one.
 ///
@@ -95,7 +95,7 @@ pub(super) fn check_name(
         let factor = lower.split(['x', '×', '*']).nth(1).unwrap_or_default();
         let has_factor = factor.starts_with(|c: char| c.is_ascii_digit());
         let unit = lower.trim_end_matches([')', ']']).split_once('/');
-        // A time before the stroke means a pace, whatever follows: `min/km avg`, `s/lap`.
+        // A time before the slash means a pace, whatever follows: `min/km avg`, `s/lap`.
         let is_known = has_factor
             || unit.is_some_and(|(before, after)| {
                 let before = without_number(before);
@@ -113,9 +113,9 @@ pub(super) fn check_name(
             || quantity.ends_in_unread_unit(name)
     };
     let states_unread = || is_scaled(field, name) || stated.is_none() && is_unread();
-    let is_plain = || option_factor.is_none_or(|factor| is_plain(quantity, factor));
+    let is_common_option = option_factor.is_some_and(|factor| is_common(quantity, factor));
     ensure!(
-        option_factor.is_none() || !is_plain() || !states_unread(),
+        !(is_common_option && states_unread()),
         "the name of its column {name} states another unit than {option}: give the size of that \
          unit, such as {assignment}'0.1 {}', or rename the column",
         if quantity == Quantity::Speed { "km/h" } else { "m" }
@@ -134,7 +134,7 @@ pub(super) fn check_name(
 }
 
 /// Returns whether a factor is that of a common unit, not the size of a special one.
-fn is_plain(quantity: Quantity, factor: f64) -> bool {
+fn is_common(quantity: Quantity, factor: f64) -> bool {
     let units: &[&str] = match quantity {
         Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
         Quantity::Length => &["m", "ft"],
@@ -165,9 +165,10 @@ pub(super) fn check_row_of_units(
     has_option: bool,
     option_factor: Option<f64>,
 ) -> Result<()> {
-    let is_plain = option_factor.is_some_and(|factor| is_plain(quantity, factor));
+    // The size of a special unit, such as `--alt-unit '0.9144 m'`, may be that of the unread unit.
+    let is_common_option = option_factor.is_some_and(|factor| is_common(quantity, factor));
     ensure!(
-        has_option && !is_plain || !quantity.is_unread_unit(value),
+        has_option && !is_common_option || !quantity.is_unread_unit(value),
         "the row of units below the names states {value:.40} for {name}, which is not read: {}",
         match (field, quantity) {
             ("heading", _) =>
@@ -202,7 +203,7 @@ pub(super) fn check_time_scale(
     comments: &[String],
 ) -> Result<()> {
     let scale_in = |words: &[String]| {
-        // Between other words, `tai` is Finnish for `or`.
+        // Look at the first and the last word only: between other words, `tai` is Finnish for `or`.
         let outer = [words.first(), words.last()].into_iter().flatten();
         outer.filter_map(|word| seconds_ahead(word)).next()
     };
@@ -267,8 +268,9 @@ fn has_marks(value: &str) -> bool {
     value.starts_with(is_number) && !value.chars().all(is_number)
 }
 
-/// Returns whether a name states a power of ten by which its values are multiplied or divided: at
-/// its end, as in `speed_x10` and `alt/10`, or before its unit, as in `speed_x10_kmh`.
+/// Returns whether a name states that its values are multiplied or divided by a power of ten. The
+/// power is at the end of the name, as in `speed_x10` and `alt/10`, or before its unit, as in
+/// `speed_x10_kmh`.
 fn ends_in_factor(field: &str, name: &str) -> bool {
     let is_power = |digits: &str| {
         let zeros = digits.strip_prefix('1').unwrap_or_default();
@@ -300,8 +302,8 @@ fn ends_in_factor(field: &str, name: &str) -> bool {
 
 const QUANTITIES: [Quantity; 3] = [Quantity::Speed, Quantity::Length, Quantity::Angle];
 
-/// Returns whether the name of a column states a multiple of a unit: in brackets at its end, such
-/// as `(x100 ft)` or `(0.1 km/h)`, or as [`ends_in_factor`] finds it.
+/// Returns whether the name of a column states a multiple of a unit. The multiple is in brackets at
+/// the end of the name, as in `(x100 ft)` and `(0.1 km/h)`, or [`ends_in_factor`] finds it.
 fn is_scaled(field: &str, name: &str) -> bool {
     if ends_in_factor(field, name) {
         return true;

@@ -136,8 +136,8 @@ pub(super) fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Returns whether a character has no width: a byte order mark, a zero-width space or joiner, or a
-/// mark of the direction of writing; or a soft hyphen.
+/// Returns whether a character is invisible: a byte order mark, a zero-width space or joiner, a
+/// mark of the direction of writing, or a soft hyphen.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | SOFT_HYPHEN)
         || matches!(c, '\u{2060}'..='\u{2064}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -166,7 +166,7 @@ pub(super) fn visible(value: &str) -> Cow<'_, str> {
 }
 
 /// Returns the name for a column that has none.
-pub(super) fn nameless(at: usize) -> String {
+pub(super) fn placeholder_name(at: usize) -> String {
     format!("column {}", at + 1)
 }
 
@@ -183,7 +183,7 @@ pub(super) fn is_name_of(field: &str, name: &str) -> bool {
 }
 
 /// Returns the field that a column's name, or one of its words, means in another language.
-pub(super) fn translated(name: &str) -> Option<&'static str> {
+pub(super) fn translated_field(name: &str) -> Option<&'static str> {
     let of_word = || words(name).iter().find_map(|word| field_in_other_language(word));
     field_in_other_language(&normalised(name)).or_else(of_word)
 }

@@ -71,9 +71,9 @@ fn notation(value: &[u8]) -> Option<Decimals> {
     }
 }
 
-/// Returns a number with a decimal point and without thousands separators; returns other values
-/// unchanged, or with a `?` if they would be read as another number.
-pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
+/// Returns a number with a decimal point and without thousands separators. Returns other values
+/// unchanged, or with a `?` after them if the decoder would read another number.
+pub(super) fn plain_number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     // Return early in the common case: only digits, points and minus signs.
     let is_plain = value.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-'));
     if is_plain && (decimals == Decimals::Points || !value.contains('.')) {
@@ -99,7 +99,7 @@ pub(super) fn number(value: &str, decimals: Decimals) -> Cow<'_, str> {
     match decimals {
         Decimals::Points if unit.is_empty() => plain,
         Decimals::Points => Cow::Owned(format!("{plain}{unit}")),
-        // Beside decimal commas, `1.234` may be 1,234, so it is not a number.
+        // In a row with decimal commas, `1.234` may mean 1234 or 1.234. The `?` makes it invalid.
         Decimals::Commas if notation(plain.as_bytes()) == Some(Decimals::Points) => {
             Cow::Owned(format!("{plain}?"))
         }
@@ -183,7 +183,7 @@ mod tests {
         ] {
             let values: Vec<&str> = row.split('|').collect();
             let decimals = decimals(values.iter().map(|value| value.as_bytes()));
-            let read: Vec<_> = values.iter().map(|value| number(value, decimals)).collect();
+            let read: Vec<_> = values.iter().map(|value| plain_number(value, decimals)).collect();
             assert_eq!(read.join("|"), expected, "{row}");
         }
     }

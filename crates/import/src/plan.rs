@@ -68,6 +68,7 @@ pub(super) struct FileInfo<'f> {
 pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> Result<Plan> {
     let FileInfo { kind, path, columns, .. } = *file;
     let format_name = args.format_name();
+    // Refuse options for fields and units: a Recorder file has its own.
     if kind == Kind::OwnTracks {
         let unused = unused_option(args, None).filter(|option| *option != "--speed-unit");
         ensure!(
@@ -82,6 +83,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         );
         ensure!(args.zone.is_none(), "leave out --zone: the times of a Recorder file need no zone");
     }
+    // Without --driver, a Recorder file is decoded like the messages of its topic.
     if kind == Kind::OwnTracks && args.driver.is_none() {
         ensure!(
             args.keep.is_empty(),
@@ -89,6 +91,8 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         );
         return owntracks(path, &config.sources);
     }
+    // The mapping of `--format NAME`, or of OwnTracks. For other files, the names in the file and
+    // the options decide, see `format` below.
     let mapping = match (format_name, kind) {
         (Some(name), _) => {
             ensure!(
@@ -119,6 +123,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
         let default_unit = kind.uses_gpx_names().then_some(1.0);
         args.speed_unit.or(default_unit).context(NO_SPEED_UNIT)
     };
+    // Paths of the values from which ClickHouse computes the columns of `[fields.NAME]`.
     let fields = config.clickhouse.fields.iter();
     let computed_from: Vec<String> = fields.flat_map(|field| field.from.clone()).collect();
     let configured = format_name.and_then(|name| config.formats.get(name));
@@ -136,7 +141,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
             Format::Mapped(mapping)
         }
         (Some(mapping), _) => Format::Mapped(mapping),
-        (None, Kind::GeoJson | Kind::GeoJsonLines) if is_default(args) => Format::GeoJson(
+        (None, Kind::GeoJson | Kind::GeoJsonLines) if uses_default_fields(args) => Format::GeoJson(
             named_speed_unit(speed_unit()?)
                 .context("--speed-unit: must be m/s, km/h, mph or knots unless you give --field")?,
         ),
@@ -150,7 +155,7 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
                 sample,
                 &found,
                 &kept,
-                driver_column(&driver).trim_start_matches('/'),
+                driver_pointer(&driver).trim_start_matches('/'),
             );
             numbers.fields = number_columns(&found);
             let fields = fields_of_columns(&found, columns, sample, args, speed_unit, &mut read)?;
@@ -217,7 +222,7 @@ fn columns_of_mapping(columns: &[String], mapping: &Mapping) -> Vec<(&'static st
 /// Settings of a format of the configuration, besides the places of its fields.
 struct FormatSettings<'f> {
     name: &'f str,
-    /// For lat and lng: the unit of the field makes numbers without a sign negative.
+    /// For lat and lng: whether the unit negates numbers without a sign, as `-1 deg` does.
     are_negative: [bool; 2],
     zone: Option<Zone>,
     pattern: Option<String>,
@@ -250,7 +255,8 @@ fn row_checks(
     format: Option<&FormatSettings<'_>>,
 ) -> Result<RowChecks> {
     let FileInfo { columns, comments, sample, rows, .. } = *file;
-    // With one of these options, the operator has decided how the times are read.
+    // With `--zone` or `--unit ts`, the operator has decided how the times are read. Otherwise
+    // check that the file does not state a scale of time other than UTC.
     if args.zone.is_none()
         && args.unit_of("ts").is_none()
         && let Some((_, column)) = found.iter().find(|(field, _)| *field == "ts")
@@ -267,8 +273,8 @@ fn row_checks(
         let configured = format.filter(|format| is_negative(format)).map(|_| "-1 deg");
         args.unit_of(field).or(configured)
     };
-    let places = found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"));
-    let signed = places.filter_map(|(field, column)| {
+    let coordinates = found.iter().filter(|(field, _)| matches!(*field, "lat" | "lng"));
+    let signed = coordinates.filter_map(|(field, column)| {
         let first_value = sample.get(column.at).map_or("", String::as_str);
         let name_and_value = (&*columns[column.at], first_value);
         SignedColumn::new((field, column.at), name_and_value, (unit_of(field), column.unit))
@@ -292,8 +298,8 @@ fn row_checks(
     if let Some(why) = rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
         bail!("{why}");
     }
-    // Set this check only after the first rows have passed, because it must not refuse the file,
-    // only single rows: in other rows, the column may mean something else.
+    // Add this check only now, so that the first rows cannot fail it: it must reject single rows,
+    // and never refuse the whole file. The column's name does not prove that it holds minutes.
     checks.split_degrees = columns::split_degrees(columns, rows, found);
     Ok(checks)
 }
@@ -307,7 +313,7 @@ fn number_columns(found: &[(&'static str, Column)]) -> Vec<usize> {
 /// Returns the column of the driver's ids, if all of its first values are whole numbers with `.0`
 /// at the end, as pandas writes them.
 fn column_of_ids(file: &FileInfo<'_>, driver: &Driver) -> Option<usize> {
-    let name = driver_column(driver);
+    let name = driver_pointer(driver);
     let at = file.columns.iter().position(|column| pointer_to(column) == name)?;
     let mut ids = file.rows.iter().filter_map(|row| row.get(at)).filter(|id| !id.is_empty());
     let mut is_any = false;
@@ -318,27 +324,26 @@ fn column_of_ids(file: &FileInfo<'_>, driver: &Driver) -> Option<usize> {
     (are_whole && is_any).then_some(at)
 }
 
-/// Returns the unit of speed of this factor.
+/// Returns the unit of speed with this factor, in m/s.
 fn named_speed_unit(metres_per_second: f64) -> Option<SpeedUnit> {
     let units = SpeedUnit::NAMES.map(|(_, unit)| unit);
     units.into_iter().find(|unit| unit.metres_per_second() == metres_per_second)
 }
 
 /// Returns whether no argument changes the names or units of GeoJSON's fields.
-fn is_default(args: &ImportArgs) -> bool {
+fn uses_default_fields(args: &ImportArgs) -> bool {
     let ImportArgs { fields, units, unknown, alt_unit, .. } = args;
     fields.is_empty() && units.is_empty() && unknown.is_empty() && alt_unit.is_none()
 }
 
-/// Returns whether the values of a field are strings, so that a comma in them is not a decimal
-/// comma.
+/// Returns whether the values of a field are strings, in which a comma is no decimal comma.
 fn is_text(field: &str) -> bool {
     matches!(field, "ts" | "date" | "seq") || field.ends_with("_hemisphere")
 }
 
 /// Returns the first option that has no effect on this file. Options for units and unknown values
 /// apply only to fields that are found by their names. `--unit lat=deg` is an exception if the
-/// mapping reads degrees, because this option also settles a hemisphere.
+/// mapping reads degrees, because this option also says that the numbers have a sign.
 fn unused_option(args: &ImportArgs, mapping: Option<&Mapping>) -> Option<&'static str> {
     let ImportArgs { units, unknown, speed_unit, alt_unit, .. } = args;
     let reads_degrees = |field: &str| {
@@ -397,15 +402,15 @@ fn format_named(name: &str, config: &Config, args: &ImportArgs) -> Result<Arc<Ma
 }
 
 /// Returns the pointer of the driver's id; an empty string if there is none.
-fn driver_column(driver: &Driver) -> String {
+fn driver_pointer(driver: &Driver) -> String {
     match driver {
         Driver::Payload(pointer) => pointer.as_str().to_owned(),
         Driver::Topic(_) => String::new(),
     }
 }
 
-/// Returns the place of the driver's id, the filter of the source, and the topic. `own`: the place
-/// of the id in the format that is used, if that format has one.
+/// Returns the place of the driver's id, the filter of the source, and the topic. `own`: the
+/// pointer to the id that the mapping defines, if any.
 fn driver(
     file: &FileInfo<'_>,
     own: Option<Pointer>,

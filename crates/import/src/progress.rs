@@ -129,7 +129,7 @@ impl Mark {
 pub(super) struct Configuration {
     /// Describes how the fields are read.
     reading: Option<String>,
-    /// Paths of other values that are stored if a fix has them, in the order of the alphabet.
+    /// Paths of other values that are stored if a fix has them, in alphabetical order.
     kept: Vec<KeptName>,
 }
 
@@ -145,8 +145,8 @@ struct KeptName {
 
 impl KeptName {
     fn new(path: String) -> Self {
-        // JSON may write other characters as escapes, so a path with such characters counts as
-        // found from the start.
+        // Only plain characters can be searched for, because JSON may escape the others. A path
+        // with other characters counts as found from the start.
         let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
         let last_part = path.rsplit('/').next().unwrap_or_default();
         let mut names = vec![last_part, &path];
@@ -164,8 +164,8 @@ impl Configuration {
         Self { reading, kept: kept.into_iter().map(KeptName::new).collect() }
     }
 
-    /// Notes which kept values a fix may have. Returns whether, for at least one of these values,
-    /// the fix is the first that may have it.
+    /// Notes which kept values a fix may have. Returns whether no earlier fix may have at least one
+    /// of them.
     pub(super) fn add(&mut self, fix: &[u8]) -> bool {
         let mut is_first = false;
         for name in self.kept.iter_mut().filter(|name| !name.is_found) {

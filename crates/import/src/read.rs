@@ -9,9 +9,9 @@ use std::io::{self, BufRead};
 
 use anyhow::{Result, bail, ensure};
 
-use super::ending::Ending;
-use super::names::{is_latitude, is_name_of, nameless, visible, visible_name};
-use super::numbers::{Decimals, NumberColumns, decimals, number, without_fraction};
+use super::ending::LastByteReader;
+use super::names::{is_latitude, is_name_of, placeholder_name, visible, visible_name};
+use super::numbers::{Decimals, NumberColumns, decimals, plain_number, without_fraction};
 use super::record::Record;
 use super::row_checks::RowChecks;
 use super::text::windows_1252;
@@ -42,13 +42,13 @@ const SAMPLED_ROWS: usize = 100;
 pub(super) const UNCLOSED_AT_END: &str =
     "a quote in this row is not closed before the end of the file";
 
-/// A CSV file whose first row names its columns. The separator is `,`, `;`, tab or `|`, whichever
-/// is the most frequent in the first row, unless a line `sep=` before it names another.
+/// A CSV file whose first row names its columns. The separator is the most frequent of `,`, `;`,
+/// tab and `|` in the first row, unless a line such as `sep=;` before that row names another one.
 ///
 /// An unclosed quote invalidates only its own line. For this, a row of several lines counts as one
 /// row only if it has every column, and only a separator follows each closing quote.
 pub(super) struct Table<R> {
-    input: Ending<R>,
+    input: LastByteReader<R>,
     separator: u8,
     pub(super) columns: Vec<String>,
     /// The comments above the names, without `#`.
@@ -72,7 +72,7 @@ pub(super) struct Table<R> {
 impl<R: BufRead> Table<R> {
     /// Reads the names of the columns.
     pub(super) fn open(input: R) -> Result<Self> {
-        let mut input = Ending::new(input);
+        let mut input = LastByteReader::new(input);
         let mut line = Vec::new();
         let (mut given_separator, mut line_number, mut comments) = (None, 0, Vec::new());
         // Some programs write `sep=;` for Excel, comments or blank lines before the names.
@@ -81,7 +81,7 @@ impl<R: BufRead> Table<R> {
             if lines::next_line(&mut input, &mut line)?.is_none() {
                 bail!("the first row must name the columns, but there is no row");
             }
-            let text = decoded(&line).trim_start_matches('\u{feff}').to_owned();
+            let text = decode_text(&line).trim_start_matches('\u{feff}').to_owned();
             let lower = text.to_ascii_lowercase();
             if let Some(separator) = lower.trim().trim_matches('"').strip_prefix("sep=") {
                 given_separator = separator.bytes().next().or(Some(b'\t'));
@@ -123,14 +123,14 @@ impl<R: BufRead> Table<R> {
         {
             line_number += 1;
             row.text.push(b' ');
-            row.add(decoded(&line).as_bytes(), separator);
+            row.add(decode_text(&line).as_bytes(), separator);
         }
         let is_closed = !row.is_open && (line_number == first_line_number || !row.is_ragged);
         ensure!(is_closed, "a quote in the first row is never closed");
         let columns = row.values().map(|name| visible_name(&String::from_utf8_lossy(name)));
         let mut columns: Vec<String> = columns.collect();
         for (n, name) in columns.iter_mut().enumerate().filter(|(_, name)| name.is_empty()) {
-            *name = nameless(n);
+            *name = placeholder_name(n);
         }
         Ok(Self {
             input,
@@ -203,7 +203,7 @@ impl<R: BufRead> Table<R> {
             {
                 self.check_names_again(&row, [lat, lng], first_line)?;
             }
-            let is_cut = is_whole && self.is_cut(&row, &line);
+            let is_cut = is_whole && self.count_row(&row, &line);
             if is_cut {
                 fault.replace(Cow::Borrowed(CUT_OFF));
             }
@@ -229,11 +229,11 @@ impl<R: BufRead> Table<R> {
             };
             record.clear();
             for (n, (name, value)) in self.columns.iter().zip(row.values()).enumerate() {
-                let value = decoded(value);
+                let value = decode_text(value);
                 let value = if is_ascii { Cow::Borrowed(&*value) } else { visible(&value) };
                 let value = value.trim();
                 if numbers.fields.contains(&n) {
-                    record.put(name, &number(value, decimals));
+                    record.put(name, &plain_number(value, decimals));
                 } else if numbers.ids == Some(n) {
                     record.put(name, without_fraction(value));
                 } else {
@@ -246,11 +246,11 @@ impl<R: BufRead> Table<R> {
         Ok(())
     }
 
-    /// Counts a row, and returns whether the file was cut off within it: it has no line end, and
-    /// fewer values than each row before it. If a row without a line end has all values, its last
-    /// value may be incomplete.
-    fn is_cut(&mut self, row: &Row, line: &[u8]) -> bool {
-        let is_named = |(at, name): (usize, &String)| *name != nameless(at);
+    /// Counts a row. Returns whether the file was cut off within it: the row has no line end, and
+    /// fewer values than each row before it. If a row without a line end has all values, sets
+    /// `unended_line`, because the last value may be incomplete.
+    fn count_row(&mut self, row: &Row, line: &[u8]) -> bool {
+        let is_named = |(at, name): (usize, &String)| *name != placeholder_name(at);
         let last_named = self.columns.iter().enumerate().rposition(is_named);
         let values_expected = last_named.map_or(0, |at| at + 1);
         let is_last = self.ahead.is_empty() && self.input.is_within_line();
@@ -270,17 +270,17 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Checks whether a row without a latitude names columns. A file that was joined from several
-    /// files has such rows in the middle. `places`: the columns of lat and lng.
+    /// files has such rows in the middle. `coordinates`: the columns of lat and lng.
     ///
     /// # Errors
-    /// The row names other columns than the first row: the values below it would be read as those
-    /// of the first row's columns.
+    /// The row names other columns than the first row. The rows below it would be read with the
+    /// wrong columns.
     #[cold]
-    fn check_names_again(&self, row: &Row, places: [usize; 2], line: u64) -> Result<()> {
+    fn check_names_again(&self, row: &Row, coordinates: [usize; 2], line: u64) -> Result<()> {
         // Parse the names as `open` does. A byte order mark that precedes a quote made the quotes a
         // part of the value, so remove both here.
         let name = |value: &[u8]| {
-            let text = decoded(value);
+            let text = decode_text(value);
             visible_name(text.replace('\n', " ").trim_start_matches('\u{feff}').trim_matches('"'))
         };
         let mut names: Vec<String> = row.values().map(name).collect();
@@ -291,11 +291,11 @@ impl<R: BufRead> Table<R> {
             let column = &self.columns[at];
             names.iter().any(|name| is_name_of(field, name) || name.eq_ignore_ascii_case(column))
         };
-        let [lat, lng] = places;
+        let [lat, lng] = coordinates;
         let are_names = has_name_of("lat", lat) && has_name_of("lng", lng);
         let is_same = |(at, column): (usize, &String)| {
             let name = names.get(at).map_or("", String::as_str);
-            name.eq_ignore_ascii_case(column) || name.is_empty() && *column == nameless(at)
+            name.eq_ignore_ascii_case(column) || name.is_empty() && *column == placeholder_name(at)
         };
         ensure!(
             !are_names || self.columns.iter().enumerate().all(is_same),
@@ -318,8 +318,8 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// Adds to the row the lines up to the line that closes the open quote. Returns `false` if
-    /// these are not one row; the lines are then read again as rows of their own.
+    /// Adds the next lines to the row, up to the line that closes the open quote. Returns `false`
+    /// if the lines do not form one row. Then each of them is read again as a row of its own.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {
@@ -349,7 +349,7 @@ impl<R: BufRead> Table<R> {
 }
 
 /// Decodes text as UTF-8 or, if it is not valid UTF-8, as windows-1252.
-fn decoded(text: &[u8]) -> Cow<'_, str> {
+fn decode_text(text: &[u8]) -> Cow<'_, str> {
     str::from_utf8(text).map_or_else(|_| windows_1252(text).into(), Cow::Borrowed)
 }
 
@@ -478,7 +478,7 @@ pub(super) fn owntracks(input: impl BufRead, emit: Emit<'_>) -> Result<()> {
 
 /// Returns all payloads that a reader emits, and its error or an empty string.
 #[cfg(test)]
-pub(super) fn all(read: impl FnOnce(Emit<'_>) -> Result<()>) -> (Vec<String>, String) {
+pub(super) fn collect_payloads(read: impl FnOnce(Emit<'_>) -> Result<()>) -> (Vec<String>, String) {
     let mut payloads = Vec::new();
     let end = read(&mut |payload, _, _| {
         payloads.push(String::from_utf8_lossy(payload).into_owned());
@@ -500,7 +500,10 @@ mod tests {
             let first = NumberColumns { fields: vec![0], ids: None };
             (
                 columns,
-                all(|emit| table.each(&first, &RowChecks::default(), &RefCell::default(), emit)).0,
+                collect_payloads(|emit| {
+                    table.each(&first, &RowChecks::default(), &RefCell::default(), emit)
+                })
+                .0,
             )
         };
         let (columns, rows) =
@@ -536,7 +539,8 @@ mod tests {
 
     #[test]
     fn geojson_lines_may_form_one_array() {
-        let read = |text: &str| all(|emit| json_lines(text.as_bytes(), emit)).0.join("|");
+        let read =
+            |text: &str| collect_payloads(|emit| json_lines(text.as_bytes(), emit)).0.join("|");
         assert_eq!(read("[{\"a\":1},\n{\"a\":2},\n{\"a\":3}]\n"), r#"{"a":1}|{"a":2}|{"a":3}"#);
         assert_eq!(read("[\n{\"a\":1},\n {\"a\":[2]}\n]\n"), r#"{"a":1}|{"a":[2]}"#);
         assert_eq!(read("{\"a\":1}\n[{\"a\":2},{\"a\":3}]\n"), r#"{"a":1}|[{"a":2},{"a":3}]"#);
@@ -546,7 +550,7 @@ mod tests {
     fn unclosed_quote_invalidates_only_its_line() {
         let rows = |text: &str| {
             let mut table = Table::open(text.as_bytes()).unwrap();
-            all(|emit| {
+            collect_payloads(|emit| {
                 table.each(
                     &NumberColumns::default(),
                     &RowChecks::default(),
@@ -577,20 +581,22 @@ mod tests {
         let file = br#"{"name":{"features":[1]},"type":"FeatureCollection",
 "features":[{"a" : 1}, {"b":[2]}],"more":0}"#;
         assert_eq!(
-            all(|emit| features(&file[..], &|_, _| Ok(()), emit)).0,
+            collect_payloads(|emit| features(&file[..], &|_, _| Ok(()), emit)).0,
             [r#"{"a":1}"#, r#"{"b":[2]}"#]
         );
-        let (found, end) = all(|emit| features(&file[..80], &|_, _| Ok(()), emit));
+        let (found, end) = collect_payloads(|emit| features(&file[..80], &|_, _| Ok(()), emit));
         assert!(found.len() == 1 && end.contains("EOF"), "{found:?} {end}");
         assert!(
-            all(|emit| features(&b"{}"[..], &|_, _| Ok(()), emit)).1.contains("has no features")
+            collect_payloads(|emit| features(&b"{}"[..], &|_, _| Ok(()), emit))
+                .1
+                .contains("has no features")
         );
         // Two files one after the other, as `cat` joins them, and then something else.
         let joined = [&file[..], b"\n \n", &file[..]].concat();
-        let (found, end) = all(|emit| features(&joined[..], &|_, _| Ok(()), emit));
+        let (found, end) = collect_payloads(|emit| features(&joined[..], &|_, _| Ok(()), emit));
         assert!(found.len() == 4 && end.is_empty(), "{found:?} {end}");
         for garbage in ["]", "404", "{\"a\":1}", "{"] {
-            let (found, end) = all(|emit| {
+            let (found, end) = collect_payloads(|emit| {
                 features([&file[..], garbage.as_bytes()].concat().as_slice(), &|_, _| Ok(()), emit)
             });
             assert!(
@@ -604,7 +610,7 @@ mod tests {
 
         let rec = b"2026-01-31T08:00:00Z\t*                 \t\
                     {\"_type\":\"location\",\"x\":\"a\\tb\"}\nbroken\n\n";
-        let (messages, end) = all(|emit| owntracks(&rec[..], emit));
+        let (messages, end) = collect_payloads(|emit| owntracks(&rec[..], emit));
         assert_eq!(
             (messages, end),
             (

@@ -56,8 +56,8 @@ impl RowChecks {
     }
 }
 
-/// Replaces the options that a message names by settings of the format, because options do not
-/// apply to a format.
+/// Replaces each option that a message names by the setting of the format: the fields of a format
+/// have no options.
 fn in_format(why: &str, name: &str) -> String {
     why.replace("give --field ", &format!("in [formats.{name}] set "))
         .replace("_hemisphere='", "_hemisphere='/")
@@ -129,7 +129,7 @@ impl Meridiems {
     }
 
     /// Returns an error message if AM or PM in an unread column would change the hour of the row's
-    /// time. The hours of a 24-hour clock would not change.
+    /// time. A time of a 24-hour clock gets no message, such as 21:00 beside PM.
     fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let stated = |column: &'_ Meridiem| column.is_pm(value(column.at).trim());
         let (column, is_pm) =

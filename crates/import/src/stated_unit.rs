@@ -41,7 +41,8 @@ fn stated_system(clause: &str) -> Option<Vec<u8>> {
 /// Maximum number of clauses of a comment that are read.
 const CLAUSES_MAX: usize = 20;
 
-/// Returns the unit that a clause states, after the name of a JSON member that states such a unit.
+/// Returns the unit that a clause states, with the name of the JSON member for it, such as
+/// `speed_unit`.
 fn stated_unit(clause: &str) -> Option<(&'static str, String)> {
     const SPEED: [&str; 5] = ["speed", "speeds", "velocity", "velocities", "sog"];
     const ALT: [&str; 7] =

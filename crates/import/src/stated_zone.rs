@@ -1,6 +1,6 @@
-//! Finds zones and units that an XML file states beside its points: in a comment, in an attribute
-//! such as `tz`, in an element such as `timezone` or `speedUnit`, or in the offset of a time, for
-//! example of the time in the file's metadata.
+//! Finds zones and units that an XML file states beside its points. They may be in a comment, in an
+//! attribute such as `tz`, or in an element such as `timezone` or `speedUnit`. The offset of a time
+//! states a zone, too, for example that of the time in the file's metadata.
 
 use std::borrow::Cow;
 
@@ -49,7 +49,7 @@ impl<'c> StatedZone<'c> {
     pub(super) fn add_comment(&mut self, comment: &str, line: u64) -> Result<()> {
         unit_frames(comment).iter().try_for_each(|frame| self.check_unit(frame, line))?;
         if self.given.is_none() && self.checks_zones && states_zone(comment) {
-            return self.add(format!("the comment \"{:.60}\"", comment.trim()), line);
+            return self.note_zone(format!("the comment \"{:.60}\"", comment.trim()), line);
         }
         Ok(())
     }
@@ -90,26 +90,26 @@ impl<'c> StatedZone<'c> {
             None => is_other_than_utc(value),
         };
         if self.checks_zones && is_other && is_zone_name(name, value) {
-            return self.add(format!("{name:.40} \"{value:.40}\""), line);
+            return self.note_zone(format!("{name:.40} \"{value:.40}\""), line);
         }
         if is_time_name(name) && is_time_with_offset(value) {
-            return self.add_shifted(value, line);
+            return self.note_shifted(value, line);
         }
         Ok(())
     }
 
-    /// Notes the first time whose offset or zone is not UTC as a place that states another zone,
-    /// unless `--zone` is given or such a place is noted already: the times without an offset may
-    /// be in that zone, too.
-    fn add_shifted(&mut self, time: &str, line: u64) -> Result<()> {
+    /// Notes the first time whose offset or zone is not UTC: the times without an offset may be in
+    /// that zone, too. Does nothing if `--zone` is given, or if a place that states another zone is
+    /// noted already.
+    fn note_shifted(&mut self, time: &str, line: u64) -> Result<()> {
         if self.checks_zones && self.given.is_none() && self.stated.is_none() && is_shifted(time) {
-            return self.add(format!("the time {time:.40}"), line);
+            return self.note_zone(format!("the time {time:.40}"), line);
         }
         Ok(())
     }
 
     /// Notes that `place` states another zone. Fails if a time without an offset was read before.
-    fn add(&mut self, place: String, line: u64) -> Result<()> {
+    fn note_zone(&mut self, place: String, line: u64) -> Result<()> {
         self.stated.get_or_insert(place);
         if self.has_local { self.refuse(line, FIXES_MAY_BE_STORED) } else { Ok(()) }
     }
@@ -117,14 +117,14 @@ impl<'c> StatedZone<'c> {
     /// Checks the time of a point.
     ///
     /// # Errors
-    /// The file has a time without an offset, and states another zone than that in which such times
-    /// are read.
+    /// The file has a time without an offset, and states a zone other than the one in which
+    /// milepost reads such times.
     pub(super) fn check_time(&mut self, time: &str, line: u64) -> Result<()> {
         // Nearly every time ends with `Z`, which is UTC.
         if matches!(time.as_bytes(), [.., b'0'..=b'9', b'Z']) {
             return Ok(());
         }
-        self.add_shifted(time, line)?;
+        self.note_shifted(time, line)?;
         // `lacks_zone` is also false for a value that the decoder rejects, such as a date alone:
         // such a value must not end the reading of the file.
         if !self.checks_zones || self.has_local || !lacks_zone(time) {
@@ -168,6 +168,7 @@ pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String
     attributes.find_map(|attribute| {
         let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?.trim().to_owned();
         let name = attribute.key.local_name().as_ref().to_owned();
+        // The value `/` makes the name `zone` count, whatever the attribute's value is.
         (!value.is_empty() && is_zone_name(&name, "/")).then_some((name, value))
     })
 }
@@ -205,8 +206,8 @@ pub(super) fn is_zone_name(name: &str, value: &str) -> bool {
     // Return early for most names: this function runs for every element of a point.
     let may_be_foreign = || {
         let beginning = name.get(..3).unwrap_or_default();
-        // The first letters of the ASCII words for a zone in other languages that do not begin with
-        // t, u, g or z: fuseau, fuso orario, huso horario, strefa czasowa, saat dilimi.
+        // Some words for a zone in other languages are ASCII, but do not begin with t, u, g or z:
+        // fuseau, fuso orario, huso horario, strefa czasowa, saat dilimi. Compare their beginnings.
         let begins_foreign_word = |begin: &&str| beginning.eq_ignore_ascii_case(begin);
         !name.is_ascii() || ["fus", "hus", "str", "saa"].iter().any(begins_foreign_word)
     };

@@ -14,8 +14,8 @@ use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Distance in metres that two fixes with the same time cannot have by noise of the receivers, or
-/// by a second of driving.
+/// Distance in metres between two fixes with the same time. A larger distance is explained neither
+/// by noise of the receivers nor by a second of driving.
 const SAME_TIME_METRES: f64 = 1_000.0;
 /// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
@@ -78,7 +78,7 @@ impl FileSummary {
         &self.file
     }
 
-    /// Returns whether the file was read and has no fix, valid or invalid.
+    /// Returns whether the file was read to its end, and has neither a valid nor an invalid fix.
     pub(super) fn has_no_fix(&self) -> bool {
         self.positions == 0 && self.rejects == 0 && !self.is_resumed && !self.has_failed
     }
@@ -105,14 +105,14 @@ impl FileSummary {
         self.windows_1252_rows = rows;
     }
 
-    /// Sets the number of payloads that were read, how many of them `--resume` skipped, and whether
-    /// an error ended the reading.
+    /// Sets the number of payloads that were read, the number of those that `--resume` skipped, and
+    /// whether an error ended the reading.
     pub(super) fn set_payloads(&mut self, payloads: u64, skipped: u64, has_failed: bool) {
         (self.payloads, self.is_resumed, self.has_failed) = (payloads, skipped > 0, has_failed);
     }
 
     /// Returns the detail of a reject after the file and line of the fix, `FILE:LINE`.
-    pub(super) fn with_place(&self, line: u64, detail: &str) -> String {
+    pub(super) fn with_file_and_line(&self, line: u64, detail: &str) -> String {
         // The decoder advises to set the zone in the source or the format. For a file, advise
         // `--zone`.
         let detail =
@@ -120,11 +120,11 @@ impl FileSummary {
                 "`zone` of the source, `ts_zone` of the format, or --zone of import",
                 "--zone",
             );
-        format!("{}: {detail}", self.place(line))
+        format!("{}: {detail}", self.file_and_line(line))
     }
 
     /// Returns the file and line of a fix, `FILE:LINE`.
-    pub(super) fn place(&self, line: u64) -> String {
+    pub(super) fn file_and_line(&self, line: u64) -> String {
         format!("{}:{line}", self.file)
     }
 

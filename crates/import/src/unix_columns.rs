@@ -1,13 +1,13 @@
-//! Detects CSV files whose times are in a zone other than UTC by a column of Unix times that
-//! milepost does not read.
+//! Detects CSV files whose times are in a zone other than UTC: compares the times with a column of
+//! Unix times that milepost does not read.
 
 use milepost_decode::{Local, Zone, field_in_other_language};
 
 use super::names::{Column, normalised};
 
 /// Returns an error message if an unread column of Unix times shows that the times of the first
-/// rows are not in UTC: in all rows that have a time without a zone and a Unix time, they differ by
-/// the same offset other than 0. `pattern`: the pattern of the times.
+/// rows are not in UTC. This is so if each time without a zone differs from the Unix time in its
+/// row by the same offset, which is not 0. `pattern`: the pattern of the times.
 pub(super) fn shifted_from_unix_time(
     columns: &[String],
     rows: &[Vec<String>],
@@ -28,10 +28,11 @@ pub(super) fn shifted_from_unix_time(
         in_utc.unix_ms(&time).ok().filter(|_| without_zone.unix_ms(&time).is_err())
     };
     let is_unread = |at: usize| at != ts && Some(at) != date;
-    let names = columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && is_unix(name));
+    let names =
+        columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && names_fix_time(name));
     let shifted = names.filter_map(|(at, name)| {
         let times = rows.iter().filter_map(|row| Some((time_ms(row)?, unix_ms(row.get(at)?)?)));
-        let mut shifts = times.map(|(time, unix)| quarters(time - unix));
+        let mut shifts = times.map(|(time, unix)| quarters_of_hour(time - unix));
         let first = shifts.next()??;
         shifts.all(|shift| shift == Some(first)).then_some((name, first))
     });
@@ -39,13 +40,13 @@ pub(super) fn shifted_from_unix_time(
     Some(format!(
         "its times have no zone, and its column {name} says that they are {} UTC: give --zone, or \
          give --field ts='{name}'",
-        described(quarters)
+        describe_offset(quarters)
     ))
 }
 
-/// Returns whether a column of this name holds the time of the fix, if its values are Unix times:
-/// all parts of the name are known, unlike those of `valid_until_epoch` and `eta_timestamp`.
-fn is_unix(name: &str) -> bool {
+/// Returns whether a column of Unix times holds the times of the fixes, by its name: all parts of
+/// the name must be known. `valid_until_epoch` and `eta_timestamp` have unknown parts.
+fn names_fix_time(name: &str) -> bool {
     // A part precedes the shorter parts that it contains.
     const PARTS: [&str; 29] = [
         "milliseconds",
@@ -98,7 +99,7 @@ fn unix_ms(value: &str) -> Option<i64> {
 
 /// Returns a difference of times as a number of quarters of an hour; `None` if the difference
 /// cannot be the offset of a zone. Two clocks may differ by two seconds.
-fn quarters(ms: i64) -> Option<i64> {
+fn quarters_of_hour(ms: i64) -> Option<i64> {
     const QUARTER_MS: i64 = 15 * 60_000;
     let quarters = (ms + QUARTER_MS / 2).div_euclid(QUARTER_MS);
     let clock_error_ms = ms - quarters * QUARTER_MS;
@@ -106,7 +107,7 @@ fn quarters(ms: i64) -> Option<i64> {
 }
 
 /// Describes an offset: `5 h 45 min ahead of`.
-fn described(quarters: i64) -> String {
+fn describe_offset(quarters: i64) -> String {
     let (hours, minutes) = (quarters.abs() / 4, quarters.abs() % 4 * 15);
     let parts = [(hours, "h"), (minutes, "min")];
     let parts = parts.iter().filter(|(number, _)| *number > 0);

@@ -36,7 +36,7 @@ pub(super) fn is_clock_in_digits(value: &str) -> bool {
     is_in_digits && is_below(0, 24) && is_below(2, 60) && is_below(4, 61)
 }
 
-/// Returns whether two times of day differ by less than ten minutes, so that both seem to be in the
+/// Returns whether two times of day differ by less than ten minutes. Then both seem to be in the
 /// same zone.
 pub(super) fn is_same_clock(time: &str, other_time: &str) -> bool {
     const DAY_SECONDS: u32 = 86_400;

@@ -155,23 +155,26 @@ fn points(
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         units_depth = units_depth.filter(|open| depth >= *open);
         match &event {
+            // A point begins.
             Event::Start(element) if local == point && !is_planned => {
-                begin(element, &mut record)?;
+                begin_record(element, &mut record)?;
                 line = xml.get_mut().line();
                 extensions = Extensions::default();
                 open.clear();
                 point_depth = Some(depth);
             }
+            // A point has attributes, but no elements.
             Event::Empty(element) if local == point && !is_planned => {
-                begin(element, &mut record)?;
-                finish(&mut record, xml.get_mut().line(), emit)?;
+                begin_record(element, &mut record)?;
+                emit_record(&mut record, xml.get_mut().line(), emit)?;
             }
             Event::End(_) if local == point && point_depth.is_some() => {
                 // Elements of the point without an end tag end here.
                 depth = point_depth.take().unwrap_or(depth) - 1;
                 extensions.add_to(&mut record);
-                finish(&mut record, line, emit)?;
+                emit_record(&mut record, line, emit)?;
             }
+            // An element of a point ends: its text is a value.
             Event::End(_) if point_depth.is_some() => {
                 let is_own = point_depth == Some(depth);
                 let mut unit = None;
@@ -208,6 +211,7 @@ fn points(
                 text.clear();
             }
             Event::End(_) if local == root => is_ended = true,
+            // An element outside of points ends: its text may be a zone or a unit.
             Event::End(_) if zone_element.is_some() => {
                 let name = zone_element.take().unwrap_or_default();
                 zone.add_value(&name, text.trim(), xml.get_mut().line())?;
@@ -217,7 +221,7 @@ fn points(
             Event::Start(element) => {
                 is_ended = false;
                 text.clear();
-                // The point's own elements need no parent, unless they may have a unit.
+                // Push an element only if it may be the parent of another one, or may state a unit.
                 let has_inner = has_values || !open.is_empty() || is_extensions(local);
                 let translated = names.iter().find(|(own_name, _)| *own_name == local);
                 let gpx_name = translated.map_or(local, |(_, gpx_name)| *gpx_name);
@@ -349,7 +353,7 @@ fn is_units(name: &str) -> bool {
 }
 
 /// Returns the innermost open element, if it belongs to an extension whose values are not the
-/// point's. Ignores the elements of a description in HTML.
+/// point's. Elements outside of extensions do not count, such as those of a description in HTML.
 fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     if let Some((units, _)) = open.last().filter(|(name, _)| is_units(name)) {
         return Some(units);
@@ -361,8 +365,8 @@ fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     (!is_of_point).then_some(inner.as_str())
 }
 
-/// Returns whether two values are equal, or numbers that differ by at most 0.5 or by at most a
-/// tenth of their size.
+/// Returns whether two values are equal, or are numbers that are close: they differ by at most 0.5,
+/// or by at most a tenth.
 fn are_near(a: &str, b: &str) -> bool {
     let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
     let is_near = |(a, b): (f64, f64)| (a - b).abs() <= (a.abs() * 0.1).max(0.5);
@@ -390,7 +394,7 @@ pub(super) fn entity_char(name: &BytesRef<'_>) -> Option<char> {
 }
 
 /// Begins a record with the attributes of a point.
-fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
+fn begin_record(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
     record.clear();
     for attribute in point.attributes() {
         let context = || format!("an attribute of {}", point.local_name().as_ref());
@@ -402,7 +406,7 @@ fn begin(point: &BytesStart<'_>, record: &mut Record) -> Result<()> {
 }
 
 /// Emits the record of a point. `line`: the point's line in the file.
-fn finish(record: &mut Record, line: u64, emit: Emit<'_>) -> Result<()> {
+fn emit_record(record: &mut Record, line: u64, emit: Emit<'_>) -> Result<()> {
     let payload = record.finish();
     emit(payload, payload.len(), line)
 }
@@ -410,7 +414,7 @@ fn finish(record: &mut Record, line: u64, emit: Emit<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::all;
+    use crate::read::collect_payloads;
 
     #[test]
     fn track_points_are_read_and_waypoints_are_not() {
@@ -419,7 +423,8 @@ mod tests {
             <time>2026-01-31T08:00:00Z</time><extensions><g:TrackPointExtension>
             <g:speed>4.5</g:speed></g:TrackPointExtension></extensions></trkpt>
             <trkpt lat="1" lon="2"/></trkseg></trk></gpx>"#;
-        let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+        let (points, end) =
+            collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert_eq!(
             points,
             [
@@ -428,18 +433,21 @@ mod tests {
             ]
         );
         assert_eq!(end, "");
-        let (points, end) =
-            all(|emit| gpx(&file.as_bytes()[..file.len() - 40], StatedZone::default(), emit));
+        let (points, end) = collect_payloads(|emit| {
+            gpx(&file.as_bytes()[..file.len() - 40], StatedZone::default(), emit)
+        });
         assert!(points.len() == 1 && !end.is_empty(), "{points:?} {end}");
-        let (points, end) =
-            all(|emit| gpx(&file.as_bytes()[..file.len() - 12], StatedZone::default(), emit));
+        let (points, end) = collect_payloads(|emit| {
+            gpx(&file.as_bytes()[..file.len() - 12], StatedZone::default(), emit)
+        });
         assert!(points.len() == 2 && end.contains("ends before"), "{points:?} {end}");
         // An extension may hold the altitude and time of a phone's sensors, which are not the
         // point's.
         let file = "<gpx><trkpt lat='1' lon='2'><extensions><x:ele>99</x:ele><x:lat>9</x:lat>\
             <x:hr>80</x:hr><time>2026-01-01T00:00:00Z</time></extensions><ele>34</ele>\
             <time>2026-01-31T08:00:00Z</time></trkpt></gpx>";
-        let (points, _) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+        let (points, _) =
+            collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert_eq!(
             points,
             [r#"{"lat":"1","lon":"2","ele":"34","time":"2026-01-31T08:00:00Z","hr":"80"}"#]
@@ -460,7 +468,8 @@ mod tests {
             let file = format!(
                 "<gpx><trkpt lat='1' lon='2'><extensions>{inner}</extensions></trkpt></gpx>"
             );
-            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+            let (points, end) =
+                collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             let expected = format!(r#"{{"lat":"1","lon":"2",{expected}}}"#);
             assert_eq!((&*points, &*end), (&[expected][..], ""));
         }
@@ -470,7 +479,8 @@ mod tests {
     fn value_is_named_by_its_parent_in_tcx_only() {
         let file = "<gpx><trkpt lat='1' lon='2'><time>2026-01-31T08:00:00Z</time>\
                     <Value>7</Value></trkpt></gpx>";
-        let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+        let (points, end) =
+            collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         let expected = r#"{"lat":"1","lon":"2","time":"2026-01-31T08:00:00Z","Value":"7"}"#;
         assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
         let file = |inner: &str| {
@@ -489,7 +499,7 @@ mod tests {
             ),
         ] {
             let (points, end) =
-                all(|emit| tcx(file(inner).as_bytes(), StatedZone::default(), emit));
+                collect_payloads(|emit| tcx(file(inner).as_bytes(), StatedZone::default(), emit));
             assert_eq!((&*points, &*end), (&[expected.to_owned()][..], ""));
         }
     }
@@ -503,7 +513,8 @@ mod tests {
             ("<lon>3</lon>", r#""lon":"two values, the second 3"}"#),
         ] {
             let file = format!("<gpx><trkpt lat='1' lon='2'>{inner}</trkpt></gpx>");
-            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+            let (points, end) =
+                collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             assert!(points[0].ends_with(expected) && end.is_empty(), "{points:?} {end}");
         }
     }
@@ -515,7 +526,8 @@ mod tests {
                 "<TrainingCenterDatabase><Trackpoint><Time>1</Time>{course}</Trackpoint>\
                  <Trackpoint><Time>2</Time></Trackpoint></TrainingCenterDatabase>"
             );
-            let (points, end) = all(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
+            let (points, end) =
+                collect_payloads(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
             assert!(points.len() == 2 && end.is_empty(), "{course}: {points:?} {end}");
         }
     }
@@ -523,10 +535,11 @@ mod tests {
     #[test]
     fn broken_attribute_is_named_with_its_element() {
         let file = "<TrainingCenterDatabase><Trackpoint a=1></Trackpoint></TrainingCenterDatabase>";
-        let (_, end) = all(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
+        let (_, end) = collect_payloads(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
         assert!(end.contains("an attribute of Trackpoint"), "{end}");
-        let (_, end) =
-            all(|emit| gpx("<gpx><trkpt lat=1/></gpx>".as_bytes(), StatedZone::default(), emit));
+        let (_, end) = collect_payloads(|emit| {
+            gpx("<gpx><trkpt lat=1/></gpx>".as_bytes(), StatedZone::default(), emit)
+        });
         assert!(end.contains("an attribute of trkpt"), "{end}");
     }
 
@@ -540,7 +553,8 @@ mod tests {
             format!("<gpx>{point}{parts}</trkpt></gpx>"),
             format!("<gpx {long}='1'/>"),
         ] {
-            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+            let (points, end) =
+                collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             assert!(points.is_empty() && end.contains("longer than 1 MiB"), "{end}");
         }
         // Any number of points is allowed, and any amount of text between them.
@@ -548,7 +562,8 @@ mod tests {
             "<gpx>{}</gpx>",
             format!("{point}{}</trkpt><a/>", &parts[..8 * 1_007]).repeat(200)
         );
-        let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+        let (points, end) =
+            collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert!(points.len() == 200 && end.is_empty(), "{end}");
     }
 
@@ -561,7 +576,8 @@ mod tests {
             ("", "no element"),
             ("\n", "no element"),
         ] {
-            let (points, end) = all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+            let (points, end) =
+                collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
             assert!(
                 points.is_empty() && end.contains("not GPX") && end.contains(message),
                 "{file}: {end}"
@@ -571,7 +587,7 @@ mod tests {
             ["<gpx/>", "<?xml version='1.0'?><!-- x --><g:gpx xmlns:g='g'><g:trk/></g:gpx>\n"]
         {
             assert_eq!(
-                all(|emit| gpx(file.as_bytes(), StatedZone::default(), emit)),
+                collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit)),
                 (Vec::new(), String::new()),
                 "{file}"
             );

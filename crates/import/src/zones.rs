@@ -55,8 +55,8 @@ enum Evidence {
 }
 
 impl ZoneCheck {
-    /// Returns `None` if the file needs no check. `unit`: the value of `--unit ts=…`; `zone`: the
-    /// zone of times that do not state one.
+    /// Returns the check of a file; `None` if the file needs none. `unit`: the value of
+    /// `--unit ts=…`; `zone`: the zone of times that do not state one.
     pub(super) fn new(
         columns: &[String],
         comments: &[String],
@@ -99,6 +99,7 @@ impl ZoneCheck {
         let pattern = unit.filter(|_| has_pattern);
         let unix = shifted_from_unix_time(columns, rows, found, pattern);
         let is_stated = local.is_some() || shifted.is_some() || unix.is_some();
+        // A zone that is given can be contradicted only by a column that holds zones.
         let is_needed = !zones.is_empty() || zone.is_none() && is_stated;
         let zone = zone.cloned();
         let check = Self { ts: ts.at, zone, local, zones, has_pattern, shifted, unix };
@@ -131,6 +132,7 @@ impl ZoneCheck {
         let from_column = self.zones.iter().find_map(|column| {
             let zone = value(column.at);
             let zone = zone.trim();
+            // UTC is no other zone. But the `0` of a flag such as `is_utc` only looks like UTC.
             let is_other = match column.evidence {
                 Evidence::Name => true,
                 Evidence::Value => is_time_zone(zone),
@@ -189,8 +191,8 @@ pub(super) fn is_other_than_utc(value: &str) -> bool {
     is_zone && !is_utc(value)
 }
 
-/// Returns whether a value of a column of times is the column's unit, not a time: it has no digit,
-/// or is an offset, such as `local`, `CET` or `GMT+1`.
+/// Returns whether a value of a column of times is the column's unit, such as `local`, `CET` or
+/// `GMT+1`, and not a time. A unit has no digit, or is an offset.
 pub(super) fn is_unit(value: &str) -> bool {
     let begins =
         |mark: &&str| value.get(..mark.len()).is_some_and(|v| v.eq_ignore_ascii_case(mark));
@@ -254,8 +256,8 @@ fn evidence(name: &str, at: usize, rows: &[Vec<String>]) -> Option<Evidence> {
         let may_be_offset = !whole.contains("is") && values().any(is_offset);
         return (are_flags && !may_be_offset).then_some(Evidence::UtcFlag);
     }
-    // Such a column may instead hold the time since the start of a recording. That differs from row
-    // to row; the offset of a zone has at most two values in a file.
+    // A column such as `time offset` may instead hold the time since the start of a recording. That
+    // time differs from row to row; the offset of a zone has at most two values in a file.
     if has_word("offset") && OF_TIME.iter().any(|word| has_word(word)) {
         let first = values().next();
         let mut others = values().filter(|value| Some(*value) != first);
@@ -414,10 +416,14 @@ fn is_local_time(name: &str) -> bool {
 /// Returns whether a comment above the names of the columns states that the times are local, or in
 /// a zone other than UTC: `times are in EST`, `timezone: Europe/Berlin`, `UTC+2`.
 ///
-/// Other comments name places, persons and the time of an export. So a comment counts only if it
-/// consists of nothing but a zone, if it has a word for zones or the word `Ortszeit`, or if it has
-/// a word for times and no date. A number without `UTC` or `GMT` is an offset only if its clause is
-/// about times: antennas have offsets, too.
+/// Other comments name places, persons and the time of an export. So a comment counts only in one
+/// of these cases:
+/// - It consists of nothing but a zone.
+/// - It has a word for zones, or the word `Ortszeit`.
+/// - It has a word for times, and no date.
+///
+/// A number without `UTC` or `GMT` is an offset only if its clause is about times: antennas have
+/// offsets, too.
 pub(super) fn states_zone(comment: &str) -> bool {
     const ZONE_WORDS: [&str; 7] =
         ["tz", "timezone", "zone", "zeitzone", "tzname", "utcoffset", "huso"];

@@ -13,13 +13,12 @@ use milepost_import as import;
 use milepost_import::ImportArgs;
 use serde_json::Value;
 
-/// Encodes a string.
 type Encode = fn(&str) -> Vec<u8>;
 /// Formats 10:12:47 UTC of a day.
 type FormatTime = fn(&str) -> String;
 
 #[derive(Parser)]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     args: ImportArgs,
 }
@@ -38,7 +37,7 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
     std::fs::write(&path, bytes).unwrap();
     let path: &Path = &path;
     let line = ["import", "--dry-run"].into_iter().chain(arguments.iter().copied());
-    let line = Line::try_parse_from(line.chain([path.to_str().unwrap()]))
+    let line = CommandLine::try_parse_from(line.chain([path.to_str().unwrap()]))
         .map_err(|error| error.to_string())?;
     let config = Config::parse(toml).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -54,7 +53,8 @@ fn import(toml: &str, arguments: &[&str], name: &str, bytes: &[u8]) -> Result<Va
 fn shown(arguments: &[&str], paths: &[&Path]) -> String {
     let paths = paths.iter().map(|path| path.to_str().unwrap());
     let line = ["import", "--dry-run", "--driver", "d7"].into_iter();
-    let line = Line::try_parse_from(line.chain(arguments.iter().copied()).chain(paths)).unwrap();
+    let line =
+        CommandLine::try_parse_from(line.chain(arguments.iter().copied()).chain(paths)).unwrap();
     let config = Config::parse("").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -129,7 +129,7 @@ fn unit_after_a_value_is_read() {
         check(arguments, "a.csv", format!("lat,lon,ts,{names}\n1,2,{ts},{row}\n"), expected);
     }
     check_refused(&[], "a.csv", format!("lat,lon,ts,speed\n1,2,{ts},36 ft\n"), "--speed-unit");
-    // The altitude of another language's column would be read in metres.
+    // If the unit of such a column were not read, its altitudes would be read in metres.
     for name in ["altitud (pies)", "altitude_pieds", "Höhe (Fuß)", "altitude [piedi]", "alt, voet"]
     {
         let file = format!("lat;lon;ts;{name}\n1;2;{ts};1000\n");
@@ -178,7 +178,7 @@ fn swapped_geojson_is_refused_if_its_properties_show_it() {
     for others in [r#""lat":1,"lon":2"#, r#""lat":"x","lon":-33.4489"#, r#""x":-33.4489,"y":2"#] {
         check(&unit, "a.geojson", file("-70.6693,-33.4489", others), "-33.4489 -70.6693 - - - -");
     }
-    // Elsewhere the advice is not about GeoJSON.
+    // The advice for other kinds of files does not mention GeoJSON.
     let record = format!(
         r#"{{"_type":"location","lat":-70.6693,"lon":-33.4489,"tst":{},{own}}}"#,
         milepost_observe::now_ms() / 1_000 - 60
@@ -197,7 +197,7 @@ fn dash_that_is_no_minus_is_refused() {
     }
     check_refused(&[], "a.csv", format!("ts,lat,lon\n{ts},33.5\u{ad},7\n"), "");
     check(&[], "a.csv", format!("ts,l\u{ad}at,lon\n{ts},1,\u{200e}2\n"), "1 2 - - - -");
-    // Elsewhere it is left out, in names and in values.
+    // A soft hyphen that is not beside a number is left out, in names and in values.
     let file =
         format!("ts,lat,lon,speed,driver_\u{ad}id\n{ts},1,2,3\u{ad}6 k\u{ad}m/h,d\u{ad}8x\u{ad}\n");
     let result = import("", &["--speed-unit", "m/s"], "a.csv", file.as_bytes()).unwrap();
@@ -258,7 +258,7 @@ fn first_invalid_value_is_reported_with_its_line() {
     assert!(output.contains("a.csv:3\n"), "{output}");
 }
 
-/// A file without a fix does not fail, so the last line states it.
+/// A file without a fix does not change the exit code, so the last line names the file.
 #[test]
 fn last_line_names_the_files_without_a_fix() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,7 +297,7 @@ fn last_line_names_the_files_without_a_fix() {
 
 /// The first hundred rows determine the columns; later rows are checked as well.
 #[test]
-fn minutes_in_their_own_column_reject_every_row() {
+fn minutes_in_their_own_column_reject_rows_of_whole_degrees() {
     let ts = yesterday("10:12:47Z");
     let begin = format!(
         "lat_deg,lat_min,lon_deg,lon_min,ts\n{}",
@@ -1465,9 +1465,10 @@ fn one_row((columns, row): File) -> String {
     format!("{columns}\n{}\n", row.replace("TS", &yesterday("10:12:47Z")))
 }
 
-/// Codes such as `S` and `N` in any two columns do not count as hemispheres.
+/// Codes such as `S` and `W` in two columns are not read as hemispheres. If they may mean that a
+/// number is negative, `import` refuses the file until an option says what they mean.
 #[test]
-fn letters_in_unrelated_columns_are_not_hemispheres() {
+fn letters_in_unrelated_columns_are_not_read_as_hemispheres() {
     for file in [
         ("time,lat,lon,state,transport", "TS,52.5,13.4,S,W"),
         ("time,lat,lon,site,line", "TS,52.5,13.4,South,West"),
@@ -1779,7 +1780,8 @@ fn unread_unix_time_that_contradicts_the_times_refuses_the_file() {
     let pattern = ["--unit", "ts=%d/%m/%Y %I:%M:%S %p"];
     check_refused(&pattern, "a.csv", file("09:12:47 AM"), "1 h behind UTC: give --zone");
     check(&pattern, "a.csv", file("10:12:47 AM"), "1 2 - - - -");
-    // All rows must agree, and the name must be that of a Unix time of the fix.
+    // These files are read: the Unix times agree with UTC, no offset of a zone fits all rows, or
+    // the column's name is not that of the fixes' times.
     let later = unix + 3_600;
     for (name, values) in [
         ("unixtime", vec![unix]),
@@ -2485,7 +2487,7 @@ fn resume_after_another_configuration_is_refused() {
     let run = |toml: &str| {
         let line = ["import", "--driver", "d7", "--format", "mine", "--format", "csv", "--resume"];
         let paths = [state.to_str().unwrap(), path.to_str().unwrap()];
-        let mut line = Line::try_parse_from(line.into_iter().chain(paths)).unwrap();
+        let mut line = CommandLine::try_parse_from(line.into_iter().chain(paths)).unwrap();
         line.args.dry_run = true;
         let config = Config::parse(toml).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -2724,7 +2726,7 @@ fn date_and_time_columns_of_spreadsheets_are_joined() {
 }
 
 #[test]
-fn time_of_another_calendar_or_count_is_named() {
+fn error_names_another_calendar_or_time_count() {
     let ts = yesterday("10:12:47Z");
     let seconds = ts.parse::<jiff::Timestamp>().unwrap().as_second();
     let year: i64 = ts[..4].parse().unwrap();
@@ -2791,9 +2793,9 @@ fn unit_in_a_column_or_comment_of_another_language_is_not_ignored() {
     check_refused(&[], "a.csv", format!("# Höhe in Fuß\n{file}"), "says ft");
 }
 
-/// Joined files have the names of the columns in the middle, too.
+/// A file that was joined from several files has names of columns in the middle, too.
 #[test]
-fn other_names_of_columns_in_the_middle_end_the_file() {
+fn other_column_names_in_the_middle_stop_the_reading() {
     let row = |clock: &str, values: &str| format!("{},{values}\n", yesterday(clock));
     let file = |middle: &str| {
         let rows = [row("10:12:47Z", "1.5,2.5,36"), row("10:12:48Z", "3.5,4.5,22")];
@@ -2829,7 +2831,7 @@ fn other_names_of_columns_in_the_middle_end_the_file() {
 }
 
 #[test]
-fn names_of_columns_repeated_byte_by_byte_do_not_end_the_file() {
+fn same_column_names_in_the_middle_do_not_stop_the_reading() {
     for names in [
         &b"# time,lat,lon,name\n"[..],
         b"time,lat,lon,H\xf6he\n",
@@ -2989,7 +2991,7 @@ fn comment_about_a_field_is_refused_only_if_the_file_has_it() {
     check_refused(&[], "a.csv", csv(",heading", ",40"), "headings are magnetic");
 }
 
-/// A column decides by its value how the numbers beside it are read.
+/// A column may state in which unit or notation the numbers beside it are.
 #[test]
 fn column_that_names_another_unit_or_notation_is_rejected() {
     let ts = yesterday("10:12:47Z");

@@ -47,7 +47,8 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
 struct MosquittoMessage {
     topic: String,
     payload: String,
-    /// Without this member, a line counts as a payload, even if it has a topic and a payload.
+    /// A line without this member counts as a payload, even if it has the members `topic` and
+    /// `payload`.
     #[serde(rename = "payloadlen")]
     _bytes: u64,
     #[serde(default)]
@@ -56,8 +57,8 @@ struct MosquittoMessage {
 
 /// Decodes each line as a message of its own and passes its rows to `print` before reading the next
 /// line. Ends early if `print` returns `false`. A line is an object that `mosquitto_sub -F %j`
-/// printed, or a payload with the topic and source of `origin`. Each line is received at the time
-/// that `clock` returns. Returns whether nothing was rejected.
+/// printed, or a payload with the topic and source of `origin`. `clock` gives each line's time of
+/// receipt. Returns whether nothing was rejected.
 ///
 /// # Errors
 /// The input cannot be read, or the source of a line without a topic is ambiguous.

@@ -11,7 +11,8 @@
 //! Guarantee: no command changes a member of the group or its sessions. Only `rejects replay`
 //! writes rows, and it may be repeated.
 //!
-//! All commands decode with the consumer's decoder, so their results are the consumer's.
+//! Every command that decodes payloads uses the consumer's decoder, so its results are those of the
+//! consumer.
 
 mod arguments;
 mod command;

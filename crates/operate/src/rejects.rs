@@ -25,8 +25,8 @@ use milepost_decode::reject::Reason;
 use milepost_decode::{Decoded, Decoder};
 use milepost_observe::now;
 
-/// Advice after a query that broke off: the server ends the query if it is restarted, or if an
-/// insert waits for minutes.
+/// Advice if the query for the rejects broke off. A restart of the server ends that query, and so
+/// does an insert that makes the query wait for minutes.
 const INTERRUPTED: &str =
     "the replay was interrupted before the last reject: run it again, which stores no fix twice";
 /// Interval between log lines about the progress.
@@ -92,7 +92,7 @@ impl fmt::Display for Summary {
 /// Decodes the stored rejects of a reason again and inserts the positions that are valid now.
 ///
 /// # Errors
-/// The server does not answer, its tables are not those of this binary, or it refuses permanently.
+/// The server does not answer or refuses permanently, or its tables are not those of this binary.
 pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result<Summary> {
     let clickhouse = tables::ready(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
@@ -133,8 +133,8 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
 /// Decodes a stored payload as if it had arrived `now`. Its positions keep the original time of
 /// receipt.
 fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mut Decoded) {
-    // A rejected point of an array was stored without the object around the array. The driver's id
-    // may have been in that object.
+    // A rejected point of an array was stored without the object around the array, which may have
+    // held the driver's id. So pass the id of the stored row.
     let driver_id = DriverId::new(&reject.driver_id).ok();
     let mut decode_at = |received_at| {
         decoded.clear();

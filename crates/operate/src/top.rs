@@ -57,8 +57,8 @@ struct Row {
     ready: bool,
     /// Why the member is not ready, or why it gave no answer.
     reasons: Vec<String>,
-    /// Average rate between two refreshes; `None` without an earlier answer of the same process.
-    /// The next two fields are rates as well.
+    /// Average between two refreshes, like the two rates below. `None` if there is no earlier
+    /// answer of the same process.
     messages_per_second: Option<f64>,
     positions_per_second: Option<f64>,
     rejects_per_second: Option<f64>,
@@ -66,8 +66,9 @@ struct Row {
     insert_errors: Option<f64>,
     /// 99th percentile of the batches' lag.
     lag_p99_seconds: Option<f64>,
-    /// Median age of the fixes at receipt. The next field is the 99th percentile of this age.
+    /// Median age of the fixes at receipt.
     fix_age_p50_seconds: Option<f64>,
+    /// 99th percentile of the age of the fixes at receipt.
     fix_age_p99_seconds: Option<f64>,
     positions_in_flight: f64,
     unacked: f64,
@@ -120,16 +121,16 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
                     });
                 }
             }
-            Err(why) => rows.push(unanswered(format!("{host}:{port}"), why)),
+            Err(why) => rows.push(unanswered_row(format!("{host}:{port}"), why)),
         }
     }
     while let Some(Ok((address, answer))) = requests.join_next().await {
         match answer {
             Ok(answer) => {
-                rows.push(row(address, &answer, before.get(&address)));
+                rows.push(member_row(address, &answer, before.get(&address)));
                 now.insert(address, answer);
             }
-            Err(why) => rows.push(unanswered(address.to_string(), why)),
+            Err(why) => rows.push(unanswered_row(address.to_string(), why)),
         }
     }
     // A host name may resolve to an IPv4 and an IPv6 address of one member. Show that member once.
@@ -138,7 +139,7 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     (Screen(rows), now)
 }
 
-fn unanswered(address: String, why: String) -> Row {
+fn unanswered_row(address: String, why: String) -> Row {
     Row { name: address.clone(), address, reasons: vec![why], ..Row::default() }
 }
 
@@ -204,7 +205,7 @@ impl Answer {
     }
 }
 
-fn row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
+fn member_row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row {
     // If the counter decreased, the process was restarted, so the earlier answer is of no use.
     let before = before.filter(|before| {
         before.name == now.name
@@ -363,13 +364,13 @@ mod tests {
         let began = Instant::now();
         let (before, after) =
             (answer("m", began, before), answer("m", began + Duration::from_secs(4), after));
-        let mut row = row(address, &after, Some(&before));
+        let mut row = member_row(address, &after, Some(&before));
         row.messages_per_second = row.messages_per_second.map(f64::round);
         row.rejects_per_second = row.rejects_per_second.map(f64::round);
         row.reasons = vec!["x".repeat(200)];
         let screen = Screen(vec![
             row,
-            unanswered("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned()),
+            unanswered_row("10.0.0.7:9464".to_owned(), "cannot be reached".to_owned()),
         ]);
         let text = screen.to_string();
         let lines: Vec<&str> = text.lines().collect();
@@ -389,15 +390,15 @@ mod tests {
             (&json!(10_000.0), &json!(false))
         );
         let printed =
-            Screen(["a", "b"].map(|name| unanswered(name.to_owned(), String::new())).into())
+            Screen(["a", "b"].map(|name| unanswered_row(name.to_owned(), String::new())).into())
                 .to_string();
         assert!(
             printed.lines().any(|line| line.starts_with("all ")) && !printed.contains("-0"),
             "{printed}"
         );
         // A row has no rates without an earlier answer, and none after a restart.
-        assert_eq!(super::row(address, &after, None).messages_per_second, None);
-        assert_eq!(super::row(address, &before, Some(&after)).messages_per_second, None);
+        assert_eq!(super::member_row(address, &after, None).messages_per_second, None);
+        assert_eq!(super::member_row(address, &before, Some(&after)).messages_per_second, None);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use milepost_observe::now;
 
 /// Interval between queries while a fix is not yet stored.
 const QUERY_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a fix that ClickHouse does not have is reported as not stored.
+/// Time after which a fix is reported as not stored if ClickHouse does not have it.
 const STORED_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of fixes that wait to be stored. Further ones are never reported as stored.
 const WAITING_MAX: usize = 1_000;
@@ -34,15 +34,15 @@ const WAITING_MAX: usize = 1_000;
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// A received fix that is not yet stored.
-struct Waiting {
+struct WaitingFix {
     fix: Position,
     waits_since: Instant,
-    /// Whether the payload had no time. Then each process that receives the fix gives it the time
-    /// of receipt, so the stored `ts` may differ from this one.
+    /// Whether the payload had no time. Then each process uses its own time of receipt as the `ts`,
+    /// so the stored `ts` may differ from this one.
     is_undated: bool,
 }
 
-impl Waiting {
+impl WaitingFix {
     /// Returns whether `stored` is this fix.
     fn is_stored_as(&self, stored: &StoredFix) -> bool {
         let Position { ts, seq, lat, lng, .. } = &self.fix;
@@ -70,6 +70,7 @@ pub async fn follow(
     let (until, mut ping_at, mut query_at) = (began + duration, began + PING_EVERY, began);
     let mut waiting = Vec::new();
     loop {
+        // ClickHouse is queried only while fixes wait to be stored.
         let wake_at = if waiting.is_empty() { until } else { until.min(query_at) };
         let received =
             probe.wait_for(STORED_TIMEOUT, |packet| decode_for(packet, &decoder, &driver_id));
@@ -94,7 +95,7 @@ pub async fn follow(
                 probe.leave().await;
                 return Ok(());
             }
-            lines += &outcomes(&clickhouse, &driver_id, &mut waiting).await?;
+            lines += &take_outcomes(&clickhouse, &driver_id, &mut waiting).await?;
             query_at = now + QUERY_EVERY;
         }
         if !lines.is_empty() && !print(&lines)? || now >= until {
@@ -152,11 +153,11 @@ fn received_lines(
     decoded: &Decoded,
     config: &Config,
     received_at: Timestamp,
-    waiting: &mut Vec<Waiting>,
+    waiting: &mut Vec<WaitingFix>,
 ) -> String {
     let waits_since = Instant::now();
     let capacity = WAITING_MAX.saturating_sub(waiting.len());
-    waiting.extend(decoded.positions.iter().take(capacity).map(|fix| Waiting {
+    waiting.extend(decoded.positions.iter().take(capacity).map(|fix| WaitingFix {
         fix: fix.clone(),
         waits_since,
         is_undated: decoded.omissions.undated > 0 && fix.ts == fix.received_at,
@@ -168,11 +169,12 @@ fn received_lines(
     )
 }
 
-/// Removes the fixes that are stored or given up from `waiting`, and returns their lines.
-async fn outcomes(
+/// Removes from `waiting` the fixes that are stored or have waited for [`STORED_TIMEOUT`]. Returns
+/// their lines.
+async fn take_outcomes(
     clickhouse: &ClickHouse,
     driver_id: &DriverId,
-    waiting: &mut Vec<Waiting>,
+    waiting: &mut Vec<WaitingFix>,
 ) -> Result<String> {
     let times: Vec<_> = waiting.iter().map(|entry| entry.fix.ts.unix_ms()).collect();
     let stored = clickhouse.stored_fixes(driver_id, &times, STORED_TIMEOUT).await?;

@@ -150,7 +150,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
         fixes: clickhouse.recent_fix_counts(&driver_id).await?,
         rejects: clickhouse.recent_rejects(&driver_id).await?,
         erased_s: erased.map(|since| since.as_secs()),
-        spool: in_spool(config, driver_id).await?,
+        spool: count_in_spool(config, driver_id).await?,
         members,
     })
 }
@@ -158,7 +158,7 @@ pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
 /// Counts the driver's rows in every spool file. Works while a process uses the directory, but then
 /// misses files that the process inserts or writes at the same time. Returns `None` if `spool.dir`
 /// is not set.
-async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
+async fn count_in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool>> {
     let Some(settings) = &config.spool else { return Ok(None) };
     let dir = settings.dir.clone();
     let search = move || -> Result<InSpool> {
@@ -177,6 +177,7 @@ async fn in_spool(config: &Config, driver_id: DriverId) -> Result<Option<InSpool
                 inserts
                     .iter()
                     .map(|insert| {
+                        // `rows` is the number of rows that `without` removes: the driver's.
                         let (_, rows) = insert.without(is_driver)?;
                         Some(rows as u64)
                     })
