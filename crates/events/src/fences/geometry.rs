@@ -124,7 +124,8 @@ impl Side {
 }
 
 /// Returns an error if a ring touches or crosses itself, or if two rings do more than touch. Sweeps
-/// from west to east: compares each side only with sides whose west end is not beyond its east end.
+/// from west to east: sorts the sides by their west ends, and compares each side only with the
+/// later ones that begin no farther east than it ends.
 fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
@@ -205,7 +206,7 @@ fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     let (side_of_c, side_of_d, side_of_a, side_of_b) =
         (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
     if side_of_c == Ordering::Equal && side_of_d == Ordering::Equal {
-        // Collinear: points of one line have the same order as their (lng, lat) pairs.
+        // Collinear: along a line, the points are in the order of their (lng, lat) pairs.
         let (from, to) = (a.min(b).max(c.min(d)), a.max(b).min(c.max(d)));
         return match from.cmp(&to) {
             Ordering::Less => Meet::Along,
@@ -247,15 +248,16 @@ fn locate(place: Place, ring: &[Place]) -> Location {
         if side_of_line == Ordering::Equal && is_in_box {
             return Location::On;
         }
-        // Without the upper end, a corner counts once where the ring passes through the ray, and
-        // twice or not at all where the ring only touches it.
+        // A side includes its lower end, but not its upper end. So a corner on the ray counts once
+        // where the ring crosses the ray, and twice or not at all where the ring only touches it.
         let meets_ray = (ay.min(by)..ay.max(by)).contains(&y);
         is_inside ^= meets_ray && side_of_line == Ordering::Greater;
     }
     if is_inside { Location::Inside } else { Location::Outside }
 }
 
-/// Returns the corners of a ring and the midpoint of each side.
+/// Returns the corners of a ring and the midpoint of each side. The midpoints are for a hole whose
+/// every corner lies on another ring: they show on which side of that ring the hole is.
 fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     (0..ring.len()).flat_map(|index| {
         let (a, b) = side(ring, index);

@@ -99,11 +99,11 @@ struct Undelivered {
 /// The queues of all channels; see the module.
 pub(super) struct Channels {
     queues: Vec<ChannelQueue>,
-    /// Written events that wait for a channel, by id, and states that are published again although
-    /// the table records no acceptance.
+    /// By id: written events that wait for a channel, and republished states whose acceptance the
+    /// table does not record yet.
     undelivered: HashMap<String, Undelivered>,
-    /// Events to write again: those that a channel accepted, which the table does not record yet,
-    /// and those of [`Self::renew_waiting`].
+    /// Events whose rows are to be written again. Either a channel has accepted the event and the
+    /// table does not record this yet, or [`Self::renew_waiting`] added the event.
     pub(super) unrecorded: Vec<DeliveredEvent>,
     status: Arc<Status>,
 }
@@ -114,11 +114,11 @@ impl Channels {
     }
 
     /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
-    /// an hour, oldest first; `before`: the last earlier state of each topic, and the earlier
-    /// events without a state that the broker has not accepted. MQTT gets the events that are newer
-    /// than the last one it accepted for their topic, so that an older state never replaces a newer
-    /// one. The webhook gets the events in `known`. Returns the kinds of the events that MQTT does
-    /// not get although the broker has not accepted them, one for each event.
+    /// an hour, oldest first. `before`: earlier events, oldest first: the last state of each topic,
+    /// and the events without a state that the broker has not accepted. The webhook gets the events
+    /// in `known`. MQTT gets all events, except states that are older than the last one that the
+    /// broker accepted for their topic: an older state must never replace a newer one. Returns the
+    /// kind of each event that MQTT does not get although the broker has not accepted it.
     pub(super) fn resume(
         &mut self,
         before: Vec<DeliveredEvent>,
@@ -150,9 +150,9 @@ impl Channels {
         outdated
     }
 
-    /// Enqueues events, oldest first. States can wait beside the queue of MQTT, and other events
-    /// cannot: so this queue gets the other events first. If it lacks room, it gets the newest
-    /// ones.
+    /// Enqueues events, oldest first. The queue of MQTT gets the events without a state first,
+    /// because states can also wait beside it. If it lacks room even for the events without a
+    /// state, it gets the newest of them, and the older ones are dropped.
     fn push_resumed(&mut self, mut orders: Vec<(Channel, Event)>) {
         let has_state = |event: &Event| event.kind.changes_state();
         orders.sort_by_key(|(channel, event)| *channel == Channel::Mqtt && has_state(event));
@@ -270,11 +270,12 @@ impl Channels {
         }
     }
 
-    /// Has the rows of waiting events written again if the events became known before
-    /// `known_before`. The next process resumes them from `recent_events`, which keeps a row for
-    /// two days. Leaves out states that wait for MQTT alone, because `event_states` keeps the
-    /// newest. Also leaves out events whose fix is older than `kept_since`, because their rows in
-    /// `events` have expired. Times are in milliseconds since 1970.
+    /// Adds the waiting events that became known before `known_before` to [`Self::unrecorded`], so
+    /// that their rows are written again. The next process resumes events from `recent_events`,
+    /// which keeps a row for only two days. Leaves out states that wait for MQTT alone, because
+    /// `event_states` keeps the newest. Also leaves out events whose fix is older than
+    /// `kept_since`, because their rows in `events` have expired. Times are in milliseconds since
+    /// 1970.
     pub(super) fn renew_waiting(&mut self, known_before: i64, kept_since: i64) {
         let is_renewed = |undelivered: &&Undelivered| {
             let Undelivered { delivery: DeliveredEvent { event, .. }, pending } = undelivered;
@@ -299,7 +300,8 @@ impl Channels {
         }
     }
 
-    /// Counts an event for which the channel's queue has no room. Logs it, at most once a minute.
+    /// Drops an event for which the channel's queue has no room: counts it, and logs it at most
+    /// once a minute.
     fn drop_event(&mut self, channel: Channel, event: &Event) {
         let name = channel.name();
         let dropped = self.status.dropped.with_label_values(&[name]);
@@ -326,7 +328,7 @@ impl Channels {
         self.forget_finished(id);
     }
 
-    /// Forgets an event that no channel is to deliver any more.
+    /// Forgets an event if it waits for no channel any more.
     fn forget_finished(&mut self, id: &str) {
         if self.undelivered.get(id).is_some_and(|undelivered| undelivered.pending.is_empty()) {
             self.undelivered.remove(id);

@@ -2,15 +2,15 @@
 //! events into the table `events`, and delivers them over MQTT and to a webhook.
 //!
 //! Guarantee: an event is written before it is delivered. Delivery is retried until the channel
-//! accepts the event. Exceptions: the channel refuses the event for good, its queue is full, or the
-//! webhook fails for a quarter of an hour.
+//! accepts the event. Exceptions: the channel refuses the event for good, the channel's queue is
+//! full, or the webhook fails for a quarter of an hour.
 //!
 //! This holds even after kill -9: a new process replays the last quarter of an hour, and the same
 //! fixes give the same events with the same ids. So a channel may receive an event twice, but the
 //! table has it once. All state is in ClickHouse.
 //!
-//! Runs as a process of its own, because it must never delay the consumer, and because the map sees
-//! only each driver's newest fix.
+//! This is a process of its own. It is not part of the consumer, because it must never delay an
+//! insert. It is not part of the map server, which reads only each driver's newest fix.
 
 mod channels;
 mod deliver;
@@ -259,12 +259,13 @@ impl Events {
         let store = EventStore(&self.clickhouse);
         let known = store.events_since(now - REPLAY_MS).await?;
         let states = store.states().await?;
-        // If an event is ahead of the clock, the clock was set back, and the order of inserts is
-        // not that of their times. The event may be older than two days; then only its state is
-        // known.
+        // An event ahead of the clock shows that the clock was set back, so insert times no longer
+        // show the order of the inserts. Search the states as well: `recent_events` keeps an event
+        // for two days only.
         let newest = known.iter().chain(&states).map(|delivered| delivered.event.known_at).max();
         let newest = newest.filter(|known_at| *known_at > now + STEP_MS);
-        // The fixes before the step have later times than those after it.
+        // After such a step, replay nothing: the fixes from before the step have later insert times
+        // than those after it. Restore them although their insert times are ahead of the clock.
         let (since, fixes_until) = match newest {
             Some(known_at) => (now, known_at.saturating_add(DAY_MS)),
             None => (now - REPLAY_MS, now - REPLAY_MS),
@@ -300,8 +301,8 @@ impl Events {
         let channels = (self.config.events.topic.is_some(), self.config.webhook.is_some());
         let mut leftovers =
             Leftovers::read(&EventStore(&self.clickhouse), now - REPLAY_MS, channels).await?;
-        // The channels must know the erased drivers before they get the first event, because a
-        // crash may have come before the rows of a driver were removed.
+        // The channels must know the erased drivers before they get the first event: after a crash,
+        // the table may still have events of an erased driver.
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));
@@ -322,7 +323,7 @@ impl Events {
         let began = Instant::now();
         self.reread().await?;
         if !self.unwritten.is_empty() {
-            // On an error nothing more is read, so `unwritten` stays bounded.
+            // If this fails, the poll reads nothing more, so `unwritten` stays bounded.
             self.write(answers).await?;
         }
         if std::mem::take(&mut self.had_outage) {
@@ -355,14 +356,14 @@ impl Events {
     }
 
     /// Publishes every state again, and clears the topics of all erased drivers: at the start, and
-    /// when the broker may have come back with an older save of its retained messages.
+    /// when the broker may have restarted from an older copy of its retained messages.
     async fn republish(&mut self) -> Result<()> {
         let states = EventStore(&self.clickhouse).states().await?;
         self.retained_lost.mark_unchanged();
         info!(states = states.len(), "publishing every state: the broker may not have all of them");
         self.channels.republish(states);
         let erased = Arc::clone(&self.erased.borrow());
-        self.clear_unwatched(&erased, &Erased::default());
+        self.clear_newly_erased(&erased, &Erased::default());
         Ok(())
     }
 
@@ -439,8 +440,8 @@ impl Events {
     /// Remembers the event's id for as long as a poll may read its fix again.
     fn remember(&mut self, event: &Event) {
         let oldest = event.known_at - 2 * REPLAY_MS;
-        // For a long time after the clock was set back, no event counts as too old: `KNOWN_MAX`
-        // then bounds their number.
+        // After the clock was set back, no remembered event counts as too old until the clock has
+        // caught up. Until then, `KNOWN_MAX` bounds their number.
         while let Some((known_at, _)) = self.known_order.front()
             && (*known_at < oldest || self.known_order.len() >= KNOWN_MAX)
         {
@@ -458,8 +459,8 @@ impl Events {
         if self.read_at.is_some_and(|at| at.elapsed() < REREAD_EVERY) {
             return Ok(());
         }
-        // The other replica may receive fixes later than this replica did, so handle the change
-        // like an outage.
+        // After a change of endpoint, another replica answers. It may receive fixes later than the
+        // previous one did, so handle the change like an outage.
         self.had_outage |= tables::return_to_own_endpoint(&self.clickhouse).await;
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
@@ -470,9 +471,10 @@ impl Events {
             self.channels.clear(&driver_id, &fences);
         }
         let before = self.erased.send_replace(Arc::clone(&erased));
-        // After the first connection to the broker, `republish` clears the topics of all of them.
+        // Skip the first read: `republish` clears the topics of all erased drivers once the broker
+        // is connected.
         if self.read_at.replace(Instant::now()).is_some() {
-            self.clear_unwatched(&erased, &before);
+            self.clear_newly_erased(&erased, &before);
         }
         Ok(())
     }
@@ -480,7 +482,7 @@ impl Events {
     /// Clears the topics of the erased drivers that are not in `before`. Clears them for every
     /// fence: if a driver was erased while no process ran, this process does not know which topics
     /// the driver has.
-    fn clear_unwatched(&mut self, erased: &Erased, before: &Erased) {
+    fn clear_newly_erased(&mut self, erased: &Erased, before: &Erased) {
         let areas = self.watch.rules.areas.iter();
         let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();
         let fences = Vec::from_iter(fences);

@@ -349,8 +349,8 @@ mod tests {
     }
 
     impl Hook {
-        /// Starts a webhook that answers each post as `respond` says: with a status and headers,
-        /// or never.
+        /// Starts a webhook. `respond` gets an event's id and the number of the attempt, and
+        /// returns the status and headers of the answer; `None`: the webhook never answers.
         async fn start(respond: fn(&str, usize) -> Option<&'static str>) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
@@ -398,7 +398,7 @@ mod tests {
             self.orders.send(Order::Publish(event)).await.unwrap();
         }
 
-        /// Waits until the webhook has accepted this event.
+        /// Returns whether the webhook accepts this event within this time.
         async fn accepts(&mut self, id: &str, within: Duration) -> bool {
             let accepted = async {
                 while let Some(answer) = self.answers.recv().await {

@@ -49,8 +49,8 @@ pub struct Watch {
     /// this time at the earliest.
     clock_set_at: i64,
     /// Lowest `known_at` of new events: the newest time that the server's clock showed before it
-    /// was set back; 0: never. It keeps events in the order in which they were found, so that the
-    /// newest event of a state decides it.
+    /// was set back; 0: never. This bound keeps events in the order in which they were found, so
+    /// that the last event found decides a state.
     known_at_min: i64,
     /// Count of the numbers missing from the drivers' `seq` since the process began. A late fix
     /// reduces the count.
