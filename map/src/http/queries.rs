@@ -24,6 +24,7 @@ use super::writes::put_fence;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
+// The aliases avoid the names of the handlers below.
 use crate::{
     alerts as events, driver, fences as areas, history, list as filtered, standing as stays, tiles,
 };

@@ -372,9 +372,9 @@ impl Live {
         if is_full {
             self.write(Fleet::begin_pass);
         }
-        // A stream, so without `wait_end_of_query`: the map shows the first drivers while
-        // ClickHouse still reads the others, and neither the map nor ClickHouse buffers the whole
-        // answer.
+        // The answer is streamed, so this query does not set `wait_end_of_query`. The map shows the
+        // first drivers while ClickHouse still reads the others, and neither of the two buffers the
+        // whole answer.
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut ids, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
         let (mut last_part, mut age_ms) = (None, None);
@@ -434,9 +434,9 @@ impl Live {
         let (state, since) = match outcome {
             Ok(moved) => {
                 reading.record_answer(moved, now);
-                if moved > 0 || tick.generation == 0 || reading.is_recut_due(now) {
+                if moved > 0 || tick.generation == 0 || reading.is_new_generation_due(now) {
                     tick.generation += 1;
-                    reading.last_recut = Some(now);
+                    reading.last_generation_at = Some(now);
                 }
                 *lock(&self.unready_reason) = self.drivers_max_reason();
                 reading
