@@ -167,8 +167,8 @@ pub struct Tail {
     moving_ms: i64,
 }
 
-/// Sums distance and moving time since `counted_ms`. Leaves out the legs on which the route is
-/// unknown: gaps, and legs too fast for any vehicle.
+/// Sums distance and moving time since `counted_ms`, the end of the last stored episode. Leaves out
+/// the legs on which the route is unknown: gaps, and legs too fast for any vehicle.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));

@@ -19,7 +19,7 @@ use milepost_observe::now;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answers::{Answer, JSON, answer, bad, in_scope, unavailable};
+use super::answers::{Answer, JSON, answer, bad, check_scope, unavailable};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use crate::access::{LINK_HOURS_MAX, Link};
@@ -187,7 +187,7 @@ async fn acknowledge_alert(
     let body = read_body(&headers, body, JSON).await?;
     let alert: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
-    in_scope(&state, &viewer, &alert.driver_id)?;
+    check_scope(&state, &viewer, &alert.driver_id)?;
     let erased = erased(&state, &[&alert.driver_id]).await?;
     if erased.ids.contains(&alert.driver_id) {
         return Err(Refusal(
@@ -239,7 +239,7 @@ async fn make_link(
         by,
     };
     link.check().map_err(bad)?;
-    link.drivers.iter().try_for_each(|id| in_scope(&state, &viewer, id))?;
+    link.drivers.iter().try_for_each(|id| check_scope(&state, &viewer, id))?;
     if !link.groups.iter().all(|group| viewer.scope.has_group(group)) {
         return Err(forbidden("you may not see all of these groups"));
     }

@@ -140,7 +140,7 @@ impl Channels {
                 outdated.push(delivered.event.kind);
             }
             let event = delivered.event.clone();
-            let pending = self.await_channels(delivered, |channel| match channel {
+            let pending = self.register_pending(delivered, |channel| match channel {
                 Channel::Mqtt => is_newer,
                 Channel::Webhook => index >= first_known,
             });
@@ -175,17 +175,17 @@ impl Channels {
     /// Enqueues a newly written event for all channels.
     pub(super) fn enqueue(&mut self, delivered: DeliveredEvent) {
         let event = delivered.event.clone();
-        for channel in self.await_channels(delivered, |_| true) {
+        for channel in self.register_pending(delivered, |_| true) {
             self.push(channel, Order::Publish(event.clone()));
         }
     }
 
     /// Registers that an event waits for those channels that have not accepted it and for which
-    /// `accepts` returns true. Returns these channels.
-    fn await_channels(
+    /// `gets_event` returns true. Returns these channels.
+    fn register_pending(
         &mut self,
         delivered: DeliveredEvent,
-        accepts: impl Fn(Channel) -> bool,
+        gets_event: impl Fn(Channel) -> bool,
     ) -> Vec<Channel> {
         let is_accepted = |channel| match channel {
             Channel::Mqtt => delivered.mqtt_at.is_some(),
@@ -193,7 +193,7 @@ impl Channels {
         };
         let channels = self.queues.iter().map(|queue| queue.channel);
         let pending: Vec<_> =
-            channels.filter(|channel| accepts(*channel) && !is_accepted(*channel)).collect();
+            channels.filter(|channel| gets_event(*channel) && !is_accepted(*channel)).collect();
         if !pending.is_empty() {
             let undelivered = Undelivered { pending: pending.clone(), delivery: delivered };
             self.undelivered.insert(undelivered.delivery.event.id(), undelivered);

@@ -71,7 +71,7 @@ impl Order {
     }
 
     /// Returns whether the order sets a retained message.
-    pub(super) fn is_state(&self) -> bool {
+    pub(super) fn sets_retained(&self) -> bool {
         match self {
             Self::Publish(event) | Self::Republish(event) => event.kind.changes_state(),
             Self::Clear { .. } => true,
@@ -88,7 +88,7 @@ impl Order {
         };
         let is_kept = matches!(older, Self::Clear { .. }) && !matches!(self, Self::Clear { .. });
         let is_same_driver = self.driver_id() == older.driver_id();
-        !is_kept && self.is_state() && is_same_driver && state(self) == state(older)
+        !is_kept && self.sets_retained() && is_same_driver && state(self) == state(older)
     }
 
     /// Returns whether the order would only repeat the waiting order `older`.

@@ -105,6 +105,7 @@ impl Limit {
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: HashMap<String, Lane<T>>,
+    /// The drivers whose lane is scheduled with each prospect, by the time at which it is due.
     sound: BTreeMap<DueAt, String>,
     doubtful: BTreeMap<DueAt, String>,
     failed_lanes: BTreeMap<DueAt, String>,

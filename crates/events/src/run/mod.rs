@@ -73,10 +73,10 @@ const CLEARED_MAX: usize = 100_000;
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 const WRITE_FAILED: &str = "writing events failed";
 /// The name of the polling task in `/readyz`.
-const PART: &str = "clickhouse";
+const TASK: &str = "clickhouse";
 
 /// State of the polling task; see the module.
-struct Events {
+struct Poller {
     clickhouse: ClickHouse,
     /// Writes events. Does not retry: the next poll tries again, and `/readyz` shows the error.
     writer: Writer,
@@ -104,8 +104,11 @@ struct Events {
     /// Names of the invalid fences, which cause no events and are logged already.
     invalid_fences: BTreeSet<String>,
     began: Instant,
+    /// Limits the log lines about clock steps.
     clock_log: Throttle,
+    /// Limits the log lines about inserts with too many fixes.
     crowded_log: Throttle,
+    /// Limits the log line about drivers that this process has no room to watch.
     drivers_log: Throttle,
 }
 
@@ -115,7 +118,7 @@ struct Events {
 /// The start failed, or a task ended unexpectedly.
 pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let status = Arc::new(Status::new());
-    status.health.set(PART, vec!["events: starting".to_owned()]);
+    status.health.set(TASK, vec!["events: starting".to_owned()]);
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
         .await
@@ -132,7 +135,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let waited = Cell::new(false);
     let report_waiting = |why: &str| {
         waited.set(true);
-        status.health.set(PART, vec![format!("clickhouse: {why}")]);
+        status.health.set(TASK, vec![format!("clickhouse: {why}")]);
     };
     tokio::select! {
         ready = tables::until_ready(&clickhouse, report_waiting) => ready?,
@@ -142,11 +145,11 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     // `/livez` fail.
     let beats = async {
         loop {
-            status.health.beat(PART, std::time::Instant::now());
+            status.health.beat(TASK, std::time::Instant::now());
             sleep(POLL_EVERY).await;
         }
     };
-    let mut events = Events {
+    let mut poller = Poller {
         clickhouse,
         writer: Writer::new(config.clickhouse.insert_timeout, Retry::Never),
         config,
@@ -169,7 +172,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         drivers_log: Throttle::once(),
     };
     tokio::select! {
-        () = events.poll_forever(&mut answers) => {}
+        () = poller.poll_forever(&mut answers) => {}
         () = beats => {}
         () = signals.next() => info!(
             "stopping: the next process delivers the events that wait, but posts none older than a \
@@ -211,7 +214,7 @@ fn start_channels(
     queues
 }
 
-impl Events {
+impl Poller {
     async fn poll_forever(&mut self, answers: &mut mpsc::Receiver<Answer>) {
         let mut log = Throttle::once();
         let mut is_restored = false;
@@ -234,11 +237,11 @@ impl Events {
                     }
                     self.status
                         .health
-                        .set(PART, vec![format!("clickhouse: {why}: events are late")]);
+                        .set(TASK, vec![format!("clickhouse: {why}: events are late")]);
                 }
                 Ok(_) => {
                     log.reset();
-                    self.status.health.set(PART, Vec::new());
+                    self.status.health.set(TASK, Vec::new());
                 }
                 Err(error) => {
                     self.had_outage = true;
@@ -246,7 +249,7 @@ impl Events {
                     if log.allow(std::time::Instant::now()) {
                         warn!(why, "waiting for ClickHouse: no events are found meanwhile");
                     }
-                    self.status.health.set(PART, vec![format!("clickhouse: {why}")]);
+                    self.status.health.set(TASK, vec![format!("clickhouse: {why}")]);
                 }
             }
         }
@@ -367,6 +370,7 @@ impl Events {
         Ok(())
     }
 
+    /// Updates the count of missing numbers, and logs what may make events late, missing or wrong.
     fn report(&mut self) {
         self.status.missing.set(self.watch.missing());
         let (step_ms, now) = (self.reader.step_ms(), std::time::Instant::now());

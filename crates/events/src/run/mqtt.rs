@@ -214,7 +214,7 @@ impl Backlog {
             }
             Err(order) => {
                 let dropped = self.lanes.push(driver_id, rule, order, now);
-                self.has_gap |= dropped.as_ref().is_some_and(Order::is_state);
+                self.has_gap |= dropped.as_ref().is_some_and(Order::sets_retained);
                 dropped.into_iter().map(|dropped| (dropped, TOO_MANY_WAIT)).collect()
             }
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::area::Area;
 use super::crossing::{ALONE_MS, Surroundings, is_at_rest};
 use super::event::{Event, Fix, GAP_MS_MAX, Kind, event};
-use super::fenced::{Limited, Speeding, Stay, judge_hours};
+use super::fenced::{Speeding, Stay, TimeLimited, judge_hours};
 use super::rhythm::Rhythm;
 use super::rules::Rules;
 use super::sequence::Sequence;
@@ -93,7 +93,7 @@ impl Driver {
         last: &Fix,
         (since, now): (i64, i64),
         rules: &Rules,
-        limited: &Limited,
+        limited: &TimeLimited,
     ) -> Option<i64> {
         let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
         let silence_limit = |(fence, _): (&String, &Stay)| {

@@ -114,9 +114,9 @@ fn is_any_valid(areas: &[&Area], at: i64) -> bool {
 /// The fences with a limit for the stay or the silence, by name: a driver can exceed these limits
 /// without sending a fix. Includes all areas of such a fence, because an area without a limit can
 /// follow an area with one.
-pub(super) struct Limited<'a>(HashMap<&'a str, Vec<&'a Area>>);
+pub(super) struct TimeLimited<'a>(HashMap<&'a str, Vec<&'a Area>>);
 
-impl<'a> Limited<'a> {
+impl<'a> TimeLimited<'a> {
     pub(super) fn new(areas: &'a [Area]) -> Self {
         let has_rule =
             |area: &&Area| area.limits.stay_ms.is_some() || area.limits.silent_for_ms.is_some();

@@ -27,7 +27,7 @@ pub(crate) use self::driver::ACCURACY_M_MAX;
 use self::driver::Driver;
 pub use self::event::{Event, Fix, Kind};
 use self::event::{State, event};
-use self::fenced::{Limited, Stay};
+use self::fenced::{Stay, TimeLimited};
 pub use self::limits::Limits;
 pub use self::rules::Rules;
 
@@ -153,7 +153,7 @@ impl Watch {
         if rules.silent_for.is_none() && rules.areas.is_empty() {
             return;
         }
-        let limited = Limited::new(&rules.areas);
+        let limited = TimeLimited::new(&rules.areas);
         for (id, driver) in drivers {
             if driver.accept_lone_crossings(now, rules, out) {
                 continue;
