@@ -370,7 +370,7 @@ impl Live {
         let is_full = reading.is_full_read_due(self.reread);
         let mut parts = if is_full { Parts::default() } else { reading.parts.clone() };
         if is_full {
-            self.write(Fleet::begin_pass);
+            self.write(Fleet::begin_full_read);
         }
         // The answer is streamed, so this query does not set `wait_end_of_query`. The map shows the
         // first drivers while ClickHouse still reads the others, and neither of the two buffers the
@@ -406,7 +406,7 @@ impl Live {
         }
         if is_full {
             check_list(&rows)?; // the list must be complete: drivers that are not in it are removed
-            self.write(Fleet::end_pass);
+            self.write(Fleet::end_full_read);
             reading.last_full_read = Some(Instant::now());
         } else {
             check_rows(&rows)?;

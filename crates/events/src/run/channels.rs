@@ -115,10 +115,11 @@ impl Channels {
 
     /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
     /// an hour, oldest first. `before`: earlier events, oldest first: the last state of each topic,
-    /// and the events without a state that the broker has not accepted. The webhook gets the events
-    /// in `known`. MQTT gets all events, except states that are older than the last one that the
-    /// broker accepted for their topic: an older state must never replace a newer one. Returns the
-    /// kind of each event that MQTT does not get although the broker has not accepted it.
+    /// and the events without a state that the broker has not accepted. A channel gets only events
+    /// that it has not accepted. The webhook gets those in `known`. MQTT gets all of them, except
+    /// states that are older than the last one that the broker accepted for their topic: an older
+    /// state must never replace a newer one. Returns the kind of each event that MQTT does not get
+    /// although the broker has not accepted it.
     pub(super) fn resume(
         &mut self,
         before: Vec<DeliveredEvent>,

@@ -253,11 +253,11 @@ impl Outage {
         }
     }
 
-    /// Records that the channel is connected, or has accepted an event. `has_failed`: an event that
-    /// failed before still waits, so the outage continues.
-    pub(super) fn succeed(&mut self, has_failed: bool) {
+    /// Records that the channel is connected, or has accepted an event. `failed_event_waits`: an
+    /// event that failed before still waits, so the outage continues.
+    pub(super) fn succeed(&mut self, failed_event_waits: bool) {
         self.retry_after = RETRY_PAUSE_MIN;
-        if has_failed {
+        if failed_event_waits {
             return;
         }
         if self.is_reported {
@@ -267,8 +267,8 @@ impl Outage {
     }
 
     /// Ends an outage without a success if no event that failed waits any more.
-    pub(super) fn lapse(&mut self, has_failed: bool) {
-        if self.is_reported && !has_failed {
+    pub(super) fn lapse(&mut self, failed_event_waits: bool) {
+        if self.is_reported && !failed_event_waits {
             self.reset();
         }
     }

@@ -4,7 +4,8 @@
 //! Guarantee: a driver's deliveries leave in the order in which they arrived. The time of a call is
 //! logarithmic in the number of drivers, and at most linear in the number of deliveries of its
 //! driver. Exception: if a rule has begun to fail or to be limited, [`Lanes::take`] also
-//! reschedules the lanes that were scheduled earlier with this rule. It does so once per lane.
+//! reschedules the lanes that were scheduled earlier with this rule. It does so once for each lane
+//! and each failure or limit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
