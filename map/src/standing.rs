@@ -128,7 +128,7 @@ mod tests {
         for (stay, newest, since_hours, is_at_least) in [
             (stay(Some(3), 2), None, 2, false),
             (stay(Some(3), 2), episode(false, 9, 3), 2, false),
-            // The stop ended before the driver came here.
+            // The stop ended before the driver arrived at the newest place.
             (stay(Some(3), 2), episode(true, 9, 4), 2, false),
             // A wrong fix an hour ago does not end the stop.
             (stay(Some(1), 1), episode(true, 9, 0), 9, false),

@@ -1,5 +1,5 @@
-//! Tests the guarantee of `watch`, and the definition of each kind of event, with devices that
-//! repeat fixes, a broker that redelivers, wrong clocks and killed processes.
+//! Tests the guarantee of `watch`, and the definition of each kind of event. Devices repeat fixes,
+//! the broker redelivers messages, clocks are wrong, and processes are killed.
 #![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 #[path = "../../../tests/pure/cases.rs"]

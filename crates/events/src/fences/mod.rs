@@ -2,8 +2,8 @@
 //! invalid one. Closes open rings.
 //!
 //! Guarantee: a returned area has closed rings that neither cross nor touch themselves, holes
-//! inside its outline, and valid degrees, so `fence_visits` can decide for every fix whether it is
-//! inside. Polygons of one area may overlap: their union counts.
+//! inside its outline, and valid degrees. So `fence_visits` can decide for every fix whether the
+//! fix is inside. Polygons of one area may overlap: their union counts.
 
 mod geometry;
 pub mod hours;

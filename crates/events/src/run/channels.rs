@@ -209,7 +209,7 @@ impl Channels {
             kind,
             fence: fence.to_owned(),
         };
-        // One kind of event stands for each topic.
+        // For each topic, name one kind of event that is published there.
         let states: [_; TOPICS_PER_DRIVER] = [clear(Kind::Silent, ""), clear(Kind::Fast, "")];
         let fence_topics = |fence: &String| -> [_; TOPICS_PER_FENCE] {
             [Kind::Left, Kind::Slow].map(|kind| clear(kind, fence))

@@ -197,8 +197,8 @@ pub(super) fn payload(event: &Event) -> Vec<u8> {
 }
 
 /// Logs the first failure of an outage and its end, and delays the attempts to connect. An outage
-/// ends when no event that failed waits any more, because `/readyz` and the log must not alternate
-/// while the channel accepts some events and refuses others.
+/// ends when no event that failed waits any more. If it ended with the next accepted event,
+/// `/readyz` and the log would alternate while the channel accepts some events and refuses others.
 pub(super) struct Outage {
     channel: Channel,
     status: Arc<Status>,

@@ -40,9 +40,9 @@ const LIMIT_LASTS: Duration = Duration::from_secs(60);
 ///
 /// If the broker does not accept an order, only the later orders of the same driver wait. If too
 /// many orders wait, each further one takes the place of an order that waits behind a refusal.
-/// Exception: while the broker limits the rate, or the next order of some driver is
-/// [doubtful](Prospect::Doubtful), further orders stay in the queue of the main task, which keeps
-/// the newest state of each topic.
+/// Exception: the broker limits the rate, or the next order of some driver is
+/// [doubtful](Prospect::Doubtful). Meanwhile, further orders stay in the queue of the main task,
+/// which keeps the newest state of each topic.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());

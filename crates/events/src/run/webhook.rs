@@ -277,8 +277,8 @@ async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), F
 
 /// Returns the pause that an answer 429 or 503 asks for in `Retry-After`, in seconds or until a
 /// date (RFC 9110, 10.2.3), at most [`RETRY_AFTER_MAX`]. A date is compared with the answer's own
-/// `Date`, because this machine's clock may be wrong. A value that is neither is ignored; a 429
-/// without a value asks for a pause of 0.
+/// `Date`, because this machine's clock may be wrong. A value in any other form is ignored. A 429
+/// without a valid value asks for a pause of 0.
 fn pause(status: StatusCode, headers: &HeaderMap) -> Option<Pause> {
     let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
     if !is_rate_limit && status != StatusCode::SERVICE_UNAVAILABLE {

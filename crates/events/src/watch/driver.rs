@@ -46,7 +46,7 @@ impl Driver {
     /// last one. An inaccurate fix only ends a silence. A fix reached at an impossible speed
     /// becomes the suspect, which the next fix confirms or shows to be a jump.
     pub(super) fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
+        if self.last_fix.as_ref().is_some_and(|last| sort_key(&fix) <= sort_key(last)) {
             return;
         }
         if let Some(last) = &self.last_fix {
@@ -215,7 +215,7 @@ impl Driver {
 }
 
 /// Returns the sort key of fixes: the device's clock, then its counter, as in `last_positions`.
-fn order(fix: &Fix) -> (i64, u32) {
+fn sort_key(fix: &Fix) -> (i64, u32) {
     (fix.ts, fix.seq)
 }
 

@@ -145,8 +145,8 @@ impl Watch {
         out.extend(found.into_iter().filter(is_later));
     }
 
-    /// Appends an event for each driver that has fallen silent, stayed in a fence for too long, or
-    /// crossed a border with a fix that no other fix followed.
+    /// Appends the events that the passing of time causes: a driver has fallen silent, has stayed
+    /// in a fence for too long, or has crossed a border with a fix that no other fix followed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let first = out.len();
         let Self { rules, drivers, clock_set_at, .. } = self;

@@ -19,9 +19,9 @@ const AGES_MS: [i64; 2] = [6_000, 30_000];
 /// If the server's clock steps by more than this many milliseconds, it was set. Clocks of replicas
 /// differ by less.
 pub(crate) const STEP_MS: i64 = 30_000;
-/// If the server shows a time this many milliseconds before one that it showed earlier, its clock
-/// was set back, or a replica with a slower clock answered. The reader treats both alike, because
-/// it cannot tell them apart.
+/// If the server shows a time more than this many milliseconds before an earlier one, either its
+/// clock was set back, or a replica with a slower clock answered. The reader cannot tell the two
+/// apart, so it treats both alike.
 const BACKWARDS_MS: i64 = 2_000;
 /// Maximum error, in milliseconds, of the length of a step: a query may begin as late as its
 /// timeout allows.

@@ -236,9 +236,9 @@ impl EventStore<'_> {
         Ok(rows.into_iter().collect())
     }
 
-    /// Reads the events without a state (`jump`, `off_hours`) that were written in the last two
-    /// days, became known in this span, and that the broker did not acknowledge: the newest ones,
-    /// at most [`UNPUBLISHED_MAX`].
+    /// Reads the events without a state (`jump`, `off_hours`) that the broker did not acknowledge.
+    /// Considers the events that were written in the last two days and became known in this span.
+    /// Reads the newest ones, at most [`UNPUBLISHED_MAX`].
     pub(crate) async fn unpublished_without_state_in(
         &self,
         known: KnownSpan,
