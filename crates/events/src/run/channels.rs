@@ -387,6 +387,8 @@ mod tests {
             received.push((event.kind, event.ts));
             channels.drain_answers(&mut answers, 9);
         }
+        // The queue has room for two. Beside it waits only the newest state of the contact topic,
+        // and a jump cannot wait there.
         assert_eq!(received, [(Kind::Fast, 1), (Kind::Slow, 2), (Kind::Heard, 6)]);
         assert_eq!((channels.unrecorded.len(), channels.undelivered.len()), (3, 0));
         assert_eq!(channels.status.dropped.with_label_values(&["mqtt"]).get(), 4);
@@ -410,6 +412,7 @@ mod tests {
             delivered(Kind::Silent, 5, None),
             delivered(Kind::Jump, 6, None),
         ];
+        // The broker accepted the contact state of time 3, so those of times 1 and 2 are outdated.
         assert_eq!(channels.resume(before, known), [Kind::Silent, Kind::Heard]);
         let mut received = Vec::new();
         while let Ok(Order::Publish(event)) = queue.try_recv() {
@@ -468,6 +471,7 @@ mod tests {
             .try_send(Answer { channel, id, is_accepted: false, is_repeated: false })
             .expect("the queue of answers has room");
         channels.drain_answers(&mut answers, 9);
+        // Left out: 0, whose fix is too old; 2, which was refused; 3, a state; 9, which is recent.
         channels.renew_waiting(9, 0);
         assert_eq!(channels.unrecorded, [delivered(Kind::Jump, 1)]);
     }

@@ -608,6 +608,7 @@ mod tests {
             Some(taken.item)
         };
         let taken: Vec<u32> = std::iter::from_fn(take).collect();
+        // Delivery 0 has failed, and 1 has its rule: each leaves at an eighth turn.
         let expected: Vec<u32> = (2..8).chain([1]).chain(8..15).chain([0]).chain(15..40).collect();
         assert_eq!(taken, expected);
     }

@@ -434,6 +434,8 @@ mod tests {
             stream.write_all(&[0x20, 3, 1, 0, 0]).await.unwrap();
             stream
         };
+        // The first connection always counts. After a later one, states are published again only if
+        // the connection before it lasted for CONNECTION_AGE_MIN.
         for (age, expected) in [(CONNECTION_AGE_MIN, 1), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
             let stream = welcome().await;
             let counted = lost.wait_for(|n| *n == expected);
@@ -797,7 +799,8 @@ mod tests {
                 assert!(backlog.push(clear(driver_id, kind), now).is_empty());
             }
         }
-        // The event of the topic makes room for one other.
+        // The order that clears d0's contact topic replaced d0's event. This left room for one
+        // order.
         assert!(backlog.push(silent("b"), now).is_empty());
         for n in 0..100 {
             assert_eq!(backlog.push(silent(&format!("c{n}")), now).len(), 1);

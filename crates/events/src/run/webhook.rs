@@ -547,6 +547,7 @@ mod tests {
             }
             assert_eq!(accepted, second - 60 + 2); // no event of the depot waits
         }
+        // Each limit lasts 61 s, and the two drivers of the rule take turns.
         let expected = [("p", 61), ("q", 122), ("p", 183), ("q", 244)];
         assert_eq!(limited, expected.map(|(id, second)| (id.to_owned(), second)));
     }
