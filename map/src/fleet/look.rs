@@ -154,7 +154,8 @@ pub struct Filter<'a> {
     ages: Ages,
     now_s: i64,
     states: u8,
-    /// Flags by number of a group, and numbers of drivers; `None`: every driver.
+    /// Whether each group is allowed, by group number, and the numbers of the further allowed
+    /// drivers; `None`: every driver is allowed.
     allowed: Option<(Vec<bool>, HashSet<u32>)>,
 }
 

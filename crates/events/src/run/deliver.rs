@@ -165,11 +165,11 @@ impl QueueEnds {
 /// driver; `jump` and `off_hours` are not states.
 pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
     let state = match kind {
-        Kind::Entered | Kind::Overstayed | Kind::Left => format!("fence/{}", level(fence)),
-        Kind::OffHours => format!("off_hours/{}", level(fence)),
+        Kind::Entered | Kind::Overstayed | Kind::Left => format!("fence/{}", topic_level(fence)),
+        Kind::OffHours => format!("off_hours/{}", topic_level(fence)),
         Kind::Silent | Kind::Heard => "contact".to_owned(),
         Kind::Fast | Kind::Slow if fence.is_empty() => "speed".to_owned(),
-        Kind::Fast | Kind::Slow => format!("speed/{}", level(fence)),
+        Kind::Fast | Kind::Slow => format!("speed/{}", topic_level(fence)),
         Kind::Jump => "jump".to_owned(),
     };
     format!("{prefix}/{driver_id}/{state}")
@@ -177,7 +177,7 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
 
 /// Escapes a fence's name so that it is one level of a topic. Also escapes control characters: a
 /// broker may close the connection when it receives one, and would do so at every retry.
-fn level(name: &str) -> String {
+fn topic_level(name: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
     let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
     name.chars().map(|c| if is_plain(c) { c.to_string() } else { percent(c) }).collect()
@@ -289,7 +289,7 @@ mod tests {
     fn fence_name_is_one_topic_level() {
         let names = ["Köln Süd", "a/b", "+", "#", "100 %", "nul\0", "line\n\u{85}"];
         let levels = ["Köln Süd", "a%2Fb", "%2B", "%23", "100 %25", "nul%00", "line%0A%C2%85"];
-        assert_eq!(names.map(level), levels);
+        assert_eq!(names.map(topic_level), levels);
         assert_eq!(
             topic("fleet/events", "anna", Kind::Left, "a/b"),
             "fleet/events/anna/fence/a%2Fb"

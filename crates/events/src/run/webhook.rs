@@ -251,7 +251,8 @@ async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), F
         .await
         .map_err(|_| transient(format!("no answer within {RESPONSE_TIMEOUT:?}")))?
         .map_err(|error| transient(error_chain(&error)))?;
-    let (status, pause) = (answer.status(), pause(answer.status(), answer.headers()));
+    let (status, headers) = (answer.status(), answer.headers());
+    let pause = requested_pause(status, headers);
     // The status code alone decides the result. If the body never ends, the only loss is that the
     // connection cannot be reused.
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
@@ -279,7 +280,7 @@ async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), F
 /// date (RFC 9110, 10.2.3), at most [`RETRY_AFTER_MAX`]. A date is compared with the answer's own
 /// `Date`, because this machine's clock may be wrong. A value in any other form is ignored. A 429
 /// without a valid value asks for a pause of 0.
-fn pause(status: StatusCode, headers: &HeaderMap) -> Option<Pause> {
+fn requested_pause(status: StatusCode, headers: &HeaderMap) -> Option<Pause> {
     let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
     if !is_rate_limit && status != StatusCode::SERVICE_UNAVAILABLE {
         return None;
@@ -656,7 +657,7 @@ mod tests {
             if let Some(date) = date {
                 headers.insert(DATE, date.parse().unwrap());
             }
-            let pause = pause(StatusCode::from_u16(status).unwrap(), &headers);
+            let pause = requested_pause(StatusCode::from_u16(status).unwrap(), &headers);
             pause.map(|pause| pause.time.as_secs())
         };
         let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
