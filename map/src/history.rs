@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_without_speeds_uses_places() {
+    fn tail_without_speeds_uses_distances() {
         let step = 100.0 / METRES_PER_DEGREE;
         let rows = [row(0, 0.0, None), row(10, step, None), row(20, step, None)];
         assert_eq!(

@@ -1128,7 +1128,7 @@ fn events_after_a_clock_step_back_are_newer_than_known_ones() {
 
 /// All answers to one poll are full of fixes with the last insert time that the poll asks for.
 #[test]
-fn full_answer_at_the_end_of_all_spans_ends_them() {
+fn spans_end_even_if_their_last_answers_are_full() {
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
     poll(&mut reader, &mut watch, &[], BEGAN);
     let now = BEGAN - 3_600_000;

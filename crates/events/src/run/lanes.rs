@@ -349,7 +349,7 @@ impl<T> Lanes<T> {
     }
 
     /// Ends a delivery that failed and will not be tried again. The next one of its rule is
-    /// suspect; the next one of its driver is due at `not_before`.
+    /// doubtful; the next one of its driver is due at `not_before`.
     pub(super) fn abandon(&mut self, failed: &Waiting<T>, not_before: Instant) {
         self.mark_failing(&failed.rule);
         self.give_up(failed, not_before);
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_of_a_failing_rule_are_suspect_until_one_succeeds() {
+    fn deliveries_of_a_failing_rule_are_doubtful_until_one_succeeds() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for (driver_id, fence) in [("a", "bad"), ("b", "bad"), ("c", "good")] {
             lanes.push(driver_id.to_owned(), rule(fence), 1, now);
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn requeued_delivery_does_not_make_its_rule_suspect() {
+    fn requeued_delivery_makes_no_other_one_doubtful() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for driver_id in ["a", "b"] {
             lanes.push(driver_id.to_owned(), rule("yard"), 1, now);
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_eight_deliveries_is_suspect_while_sound_ones_are_due() {
+    fn one_of_eight_deliveries_is_not_sound_while_sound_ones_are_due() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for n in 0..40 {
             lanes.push(format!("d{n}"), rule(if n < 2 { "bad" } else { "good" }), n, now);

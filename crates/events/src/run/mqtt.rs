@@ -943,7 +943,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn event_behind_a_replaced_refusal_is_published_soon() {
+    async fn event_behind_a_replaced_refused_event_is_published_soon() {
         let mut broker =
             Broker::start(|text, _| Some(if text.contains("/speed") { 0x87 } else { 0 })).await;
         broker.send("d", Kind::Fast).await;

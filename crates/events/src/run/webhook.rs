@@ -45,10 +45,12 @@ type Post = Waiting<Event>;
 /// The waiting events, and how fast they may be posted.
 struct Posts {
     lanes: Lanes<Event>,
-    /// Number of posts in flight, by prospect.
+    /// Number of posts in flight whose event is sound.
     sound: usize,
+    /// Number of posts in flight whose event is doubtful or failed.
     suspect: usize,
-    /// The last post failed. Until the webhook accepts one, at most one suspect post is in flight.
+    /// The last post failed. Until the webhook accepts one, at most one post that is not sound is
+    /// in flight.
     is_failing: bool,
     /// The webhook limits the rate of posts, and has asked for none before this time.
     resumes_at: Instant,
