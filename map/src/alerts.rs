@@ -24,7 +24,7 @@ pub struct Alert {
     lat: f64,
     lng: f64,
     speed: Option<f32>,
-    /// Time at which ClickHouse stored the event.
+    /// Time at which the event became known, by ClickHouse's clock.
     known_at: i64,
     /// Name of the viewer who acknowledged the event; empty: not acknowledged.
     seen_by: String,

@@ -58,11 +58,11 @@ pub struct Http {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// A proxy authenticates and encrypts.
     pub behind_proxy: bool,
-    /// Basic login, for people.
+    /// Name and password with which people log in (HTTP Basic).
     pub login: Option<(String, Secret)>,
     /// Header in which the proxy names the viewer; requests without it are refused.
     pub user_header: Option<HeaderName>,
-    /// Bearer token: for programs; with `user_header`, only for the proxy.
+    /// Bearer token with which programs log in; with `user_header`, only the proxy uses it.
     pub token: Option<Secret>,
     /// Maximum number of open pages.
     pub viewers_max: usize,

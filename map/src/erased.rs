@@ -3,7 +3,7 @@
 //! the fences whose column has an erased driver (docs/privacy.md).
 //!
 //! The map reads the list just before each write. If a driver is erased between the read and the
-//! write, `milepost erase` still finds the row, because it scans the tables for 40 s after it wrote
+//! write, `milepost erase` still finds the row: it scans the tables for 40 s after it has written
 //! the list.
 
 use std::collections::HashSet;

@@ -21,12 +21,14 @@ const POINTS_MAX: usize = 100_000;
 /// Time without a fix after which the route is unknown, in milliseconds: a gap, as in the stored
 /// episodes (docs/trips.md).
 const GAP_MS: i64 = 3_600_000;
-/// A leg longer than this, plus [`LEAP_MPS`] times its duration, is a jump of the receiver; metres.
+/// A leg is a jump of the receiver if it is longer than this many metres, plus [`LEAP_MPS`] times
+/// its duration.
 const LEAP_M: f64 = 100.0;
 /// Speed above which a leg is a jump, whatever the vehicle, in m/s. Stored days use the limit of
 /// the vehicle, `speed_max` (docs/trips.md).
 const LEAP_MPS: f64 = 100.0;
-/// Duration of a leg, in milliseconds, up to which the speed at its end is that of the whole leg.
+/// Duration of a leg, in milliseconds, up to which the speed at its end counts as the speed of the
+/// whole leg.
 const SPEED_VALID_MS: i64 = 60_000;
 /// Metres per degree of longitude at the equator.
 const METRES_PER_DEGREE: f64 = 111_320.0;
@@ -44,8 +46,8 @@ const CELLS_MAX: usize = 50_000;
 const STEPS: i64 = 240;
 /// Maximum number of rows in a replay.
 const PAST_MAX: usize = 100_000;
-/// A replay begins with each driver's last fix of this time before the span, in milliseconds. A
-/// longer silence is a gap: the driver's place is unknown.
+/// A replay begins with each driver's last fix before the span, but at most this many milliseconds
+/// before it. A longer silence is a gap: the driver's place is unknown.
 const BEFORE_MS: i64 = GAP_MS;
 /// Condition for the fixes of a span. Columns are qualified, because an alias of the SELECT may
 /// have the name of a column.
@@ -96,7 +98,7 @@ pub struct Track {
     truncated: bool,
     points: Points,
     episodes: Vec<Episode>,
-    /// Fixes after the last stored episode; `None`: there are none.
+    /// Sums over the fixes after the last stored episode; `None`: there are no such fixes.
     tail: Option<Tail>,
 }
 
@@ -155,18 +157,18 @@ pub async fn track(store: &Store, driver: &str, span: Span, metres: f64) -> Resu
     })
 }
 
-/// Distance and moving time after the last stored episode, because ClickHouse computes episodes
-/// every five minutes.
+/// Distance and moving time after the last stored episode. ClickHouse computes episodes only every
+/// five minutes, so the newest fixes belong to none.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Tail {
-    /// Begin, in milliseconds since 1970.
+    /// Start, in milliseconds since 1970.
     from: i64,
     metres: f64,
     moving_ms: i64,
 }
 
-/// Sums distance and moving time since `counted_ms`. Leaves out the legs on which the route is
-/// unknown: gaps, and legs too fast for any vehicle.
+/// Sums distance and moving time since `counted_ms`, the end of the last stored episode. Leaves out
+/// the legs on which the route is unknown: gaps, and legs too fast for any vehicle.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
@@ -267,8 +269,9 @@ pub async fn cells(
     Ok((rows.into_iter().map(cell).collect(), truncated))
 }
 
-/// The fleet in time steps, column by column: a row for each driver and step in which the driver
-/// has a fix, after a row for each driver who was in the area when the span began.
+/// A replay of the fleet in time steps, column by column. The first rows are those of the drivers
+/// who were in the area when the span began, one row each. Then each step has one row for each
+/// driver with a fix in it.
 #[derive(Debug, Default, Serialize)]
 pub struct Past {
     /// Start and end of the span, in milliseconds since 1970.
@@ -304,8 +307,8 @@ struct PastRow {
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn past(store: &Store, scope: &Scope, bbox: Bbox, span: Span) -> Result<Past, Error> {
-    // Of the time before the span, also read fixes outside the area: a driver whose last fix is
-    // outside has left. This hour makes the query of a short span several times as long.
+    // Before the span, also read fixes outside the area: a driver whose last fix is outside has
+    // left it. Reading this extra hour makes the query of a short span several times as long.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(max(fix.ts)) AS ms,
             argMax(fix.lat, (fix.ts, seq)) AS at_lat,
@@ -375,9 +378,10 @@ pub async fn visits(
     fence: &str,
     span: Span,
 ) -> Result<Vec<Visit>, Error> {
-    // The view reads fixes up to twelve hours after `to`. If that is in the future, the view has
-    // read the newest fix, and `last_positions` may have a fix that was inserted since. Otherwise
-    // the view may lack the newest fix, and `last_positions` has it.
+    // The view reads fixes up to twelve hours after `to`. If that time is in the future, the view
+    // has read the newest fix, so use `is_open`: `last_positions` may have a fix that was inserted
+    // after the view read. Otherwise the view may lack the newest fix, so compare with that of
+    // `last_positions`.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered,
             toUnixTimestamp64Milli(visit.left_at) AS left_at,
@@ -572,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_without_speeds_uses_places() {
+    fn tail_without_speeds_uses_distances() {
         let step = 100.0 / METRES_PER_DEGREE;
         let rows = [row(0, 0.0, None), row(10, step, None), row(20, step, None)];
         assert_eq!(

@@ -107,7 +107,7 @@ async fn run(config: Config) -> Result<()> {
     let (shutdown_sender, shutdown) = watch::channel(false);
     let state = Arc::new(State {
         live: Live::new(&config.map, Arc::default()),
-        fence_writer: config
+        writer: config
             .fences
             .writer
             .as_ref()

@@ -46,8 +46,9 @@ pub struct Optional {
 }
 
 impl Optional {
-    /// Makes `drivers` a required table. Called once it has had rows, because scopes depend on
-    /// them: without the table, a viewer would see drivers whom it assigns to another group.
+    /// Makes `drivers` a required table. The caller does this once the table has had rows, because
+    /// scopes depend on these rows: if the table then read as empty, a viewer could see drivers
+    /// whom its rows assign to another group.
     pub fn require_drivers(&self) {
         self.has_drivers.store(true, Relaxed);
     }
@@ -78,7 +79,7 @@ impl Optional {
             let first = parts.next().unwrap_or_default().to_owned();
             parts.fold(first, |before, after| match after.strip_prefix(" FINAL") {
                 Some(after) => before + &empty + after,
-                // A longer name is that of another table.
+                // The name continues here, so it is the name of another table.
                 None if after.starts_with(is_word) => before + &name + after,
                 None => before + &empty + after,
             })

@@ -134,7 +134,7 @@ impl Params {
     }
 
     /// Returns a parameter that is given and not empty.
-    fn text(&self, name: &str) -> Option<&str> {
+    fn non_empty(&self, name: &str) -> Option<&str> {
         self.given.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
@@ -143,7 +143,7 @@ impl Params {
     /// # Errors
     /// The box is missing or invalid.
     pub fn bbox(&self) -> Result<Bbox, String> {
-        let text = self.text("bbox");
+        let text = self.non_empty("bbox");
         let invalid = || {
             let given = text.map_or_else(
                 || "missing".to_owned(),
@@ -181,7 +181,7 @@ impl Params {
              optionally the version that you have",
             Tile::Z_MAX
         );
-        let text = self.text("of").ok_or_else(|| format!("of: missing; {valid}"))?;
+        let text = self.non_empty("of").ok_or_else(|| format!("of: missing; {valid}"))?;
         let count = text.split(',').count();
         if count > TILES_MAX {
             return Err(format!("of: {count} tiles are too many; expected at most {TILES_MAX}"));
@@ -196,7 +196,7 @@ impl Params {
     /// # Errors
     /// The value is not a time.
     pub fn time_ms(&self, name: &str, default: i64) -> Result<i64, String> {
-        let Some(text) = self.text(name) else { return Ok(default) };
+        let Some(text) = self.non_empty(name) else { return Ok(default) };
         let ms = match text.parse::<i64>() {
             Ok(ms) => Some(ms),
             Err(_) => humantime::parse_rfc3339_weak(text)
@@ -234,7 +234,7 @@ impl Params {
     /// # Errors
     /// The limit is not a whole number from 1 to 100.
     pub fn limit(&self, default: usize) -> Result<usize, String> {
-        let Some(text) = self.text("limit") else { return Ok(default) };
+        let Some(text) = self.non_empty("limit") else { return Ok(default) };
         let limit = text.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
         limit.ok_or_else(|| {
             format!(
@@ -249,7 +249,7 @@ impl Params {
     /// # Errors
     /// The prefix cannot begin an id.
     pub fn prefix(&self) -> Result<&str, String> {
-        let prefix = self.text("prefix").unwrap_or_default();
+        let prefix = self.non_empty("prefix").unwrap_or_default();
         if prefix.is_empty() {
             Ok(prefix)
         } else {
@@ -283,7 +283,7 @@ impl Params {
 
     /// Returns a number from 0 to `max`; 0 if it is not given.
     fn number(&self, name: &str, max: f64, unit: &str) -> Result<f64, String> {
-        let Some(text) = self.text(name) else { return Ok(0.0) };
+        let Some(text) = self.non_empty(name) else { return Ok(0.0) };
         let number = text.parse().ok().filter(|number| (0.0..=max).contains(number));
         number.ok_or_else(|| {
             format!("{name}: {} is invalid; expected {unit} from 0 to {max}", quoted(text))
@@ -292,7 +292,7 @@ impl Params {
 
     /// Returns a flag; false if it is not given.
     fn flag(&self, name: &str) -> Result<bool, String> {
-        let text = self.text(name).unwrap_or("false");
+        let text = self.non_empty(name).unwrap_or("false");
         text.parse()
             .map_err(|_| format!("{name}: {} is invalid; expected true or false", quoted(text)))
     }
@@ -318,7 +318,7 @@ impl Params {
     /// # Errors
     /// A state does not exist.
     pub fn states(&self) -> Result<u8, String> {
-        let Some(text) = self.text("states") else { return Ok(State::SHOWN) };
+        let Some(text) = self.non_empty("states") else { return Ok(State::SHOWN) };
         text.split(',').try_fold(0, |states, name| {
             let state = State::ALL.into_iter().find(|state| state.name() == name);
             let state = state.ok_or_else(|| {
@@ -335,7 +335,7 @@ impl Params {
     /// No ids, too many, or an invalid one.
     pub fn drivers(&self) -> Result<Vec<&str>, String> {
         let text =
-            self.text("of").ok_or("of: missing; expected driver ids, separated by commas")?;
+            self.non_empty("of").ok_or("of: missing; expected driver ids, separated by commas")?;
         let ids: Vec<&str> = text.split(',').collect();
         if ids.len() > NAMES_MAX {
             return Err(format!(
@@ -365,7 +365,7 @@ impl Params {
     /// # Errors
     /// The name is too long, or has characters that no time zone's name has.
     pub fn zone(&self) -> Result<&str, String> {
-        let zone = self.text("tz").unwrap_or("UTC");
+        let zone = self.non_empty("tz").unwrap_or("UTC");
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/_+-".contains(&byte);
         let is_good = zone.len() <= 64 && zone.bytes().all(is_allowed);
         if is_good {
@@ -383,7 +383,7 @@ impl Params {
     /// # Errors
     /// The value is not a whole number from 1 to 744, which is 31 days.
     pub fn hours(&self, default: u32) -> Result<u32, String> {
-        let Some(text) = self.text("hours") else { return Ok(default) };
+        let Some(text) = self.non_empty("hours") else { return Ok(default) };
         let hours = text.parse().ok().filter(|hours| (1..=744).contains(hours));
         hours.ok_or_else(|| {
             format!("hours: {} is invalid; expected a whole number from 1 to 744", quoted(text))
@@ -395,7 +395,7 @@ impl Params {
     /// # Errors
     /// The format does not exist.
     pub fn format(&self) -> Result<Option<Format>, String> {
-        match self.text("format") {
+        match self.non_empty("format") {
             None | Some("json") => Ok(None),
             Some("csv") => Ok(Some(Format::Csv)),
             Some("gpx") => Ok(Some(Format::Gpx)),
@@ -407,7 +407,7 @@ impl Params {
 
     /// Returns a text of at most [`TEXT_BYTES_MAX`]; empty if it is not given.
     fn short_text(&self, name: &str) -> Result<&str, String> {
-        let text = self.text(name).unwrap_or_default();
+        let text = self.non_empty(name).unwrap_or_default();
         let is_good = text.len() <= TEXT_BYTES_MAX;
         if is_good {
             Ok(text)
@@ -421,7 +421,7 @@ impl Params {
     /// # Errors
     /// The value is not a number from 0 to 10,000.
     pub fn simplify(&self) -> Result<f64, String> {
-        let Some(text) = self.text("simplify") else { return Ok(0.0) };
+        let Some(text) = self.non_empty("simplify") else { return Ok(0.0) };
         let metres = text.parse().ok().filter(|metres| (0.0..=SIMPLIFY_M_MAX).contains(metres));
         metres.ok_or_else(|| {
             format!("simplify: {} is invalid; expected metres from 0 to 10000", quoted(text))
@@ -433,7 +433,7 @@ impl Params {
     /// # Errors
     /// The zoom is missing, or not a whole number from 0 to 20.
     pub fn zoom(&self) -> Result<u8, String> {
-        let text = self.text("zoom").unwrap_or_default();
+        let text = self.non_empty("zoom").unwrap_or_default();
         let zoom = text.parse().ok().filter(|zoom| *zoom <= ZOOM_MAX);
         zoom.ok_or_else(|| {
             format!(

@@ -1,6 +1,7 @@
 //! Simplifies a track: a straight movement at constant speed needs only its two end points.
 
-/// Points per block. The ends of a block stay, so the quadratic worst case is limited to a block.
+/// Points per block. The end points of a block are always kept, so the quadratic worst case is
+/// limited to a block.
 const BLOCK_POINTS: usize = 2_048;
 /// Metres per degree of latitude.
 const METRES_PER_DEGREE: f64 = 111_195.0;

@@ -29,7 +29,7 @@ pub struct Standing {
     is_at_least: bool,
 }
 
-/// Fixes near the newest one.
+/// Start of the stay at the newest fix, according to the fixes.
 #[derive(Row, Serialize, Deserialize)]
 struct Stay {
     /// Time of the last fix elsewhere; 0: there is none.
@@ -56,10 +56,10 @@ pub async fn standing(store: &Store, driver: &str, fix: &Fix) -> Result<Standing
     Ok(combined(fix.ts_ms, stay, newest))
 }
 
-/// Combines the fixes with the newest episode. A stored stop is more exact: once its day has been
-/// computed, a single wrong fix does not end it. Until then the stored stop ends before a wrong fix
-/// that came later, so the stay begins after that fix. The stop counts if the driver arrived at the
-/// newest place before the stop ended.
+/// Combines the fixes with the newest episode. If the episode is a stop that lasted until the
+/// driver arrived at the newest place, or longer, the stay began with this stop. A stored stop is
+/// more exact than the fixes: a single wrong fix does not end it once its day has been computed.
+/// Until then, a stored stop ends before the wrong fix, so the stay begins after that fix.
 fn combined(ts_ms: i64, stay: Option<Stay>, newest: Option<Newest>) -> Standing {
     let (since, is_at_least) =
         stay.map_or((ts_ms, true), |stay| (stay.since_ms.min(ts_ms), stay.away_ms == 0));
@@ -128,7 +128,7 @@ mod tests {
         for (stay, newest, since_hours, is_at_least) in [
             (stay(Some(3), 2), None, 2, false),
             (stay(Some(3), 2), episode(false, 9, 3), 2, false),
-            // The stop ended before the driver came here.
+            // The stop ended before the driver arrived at the newest place.
             (stay(Some(3), 2), episode(true, 9, 4), 2, false),
             // A wrong fix an hour ago does not end the stop.
             (stay(Some(1), 1), episode(true, 9, 0), 9, false),

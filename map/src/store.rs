@@ -106,7 +106,7 @@ impl Store {
             .with_setting("max_rows_to_read", self.config.query_rows_max.to_string())
     }
 
-    /// Fetches the rows of the query that `query` builds, and fails if the answer lacks its end. If
+    /// Fetches the rows of the query that `query` builds, and fails if the answer is incomplete. If
     /// the query fails because optional tables are missing, repeats it with these tables read as
     /// empty.
     ///

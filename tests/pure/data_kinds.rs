@@ -36,7 +36,8 @@ fn source(keys: &str) -> String {
     format!("[[sources]]\ntopic = 'in/+'\n{keys}")
 }
 
-/// Returns a configuration with a format of this mapping, and a source of this format.
+/// Returns a configuration with the custom format `f`, which has these keys, and a source that uses
+/// it.
 fn mapped(mapping: &str) -> String {
     format!("[formats.f]\n{mapping}\n{}", source("format = 'f'"))
 }
@@ -249,8 +250,8 @@ fn degrees_may_be_integers_or_minutes_or_have_a_hemisphere() {
     );
     let java = format!(r#"{{"a":5.25200081E8,"o":"1.3404954E8","t":{ts}}}"#);
     check(&scaled, java, &["-60 52.5200081 13.404954 - - - -"]);
-    // milepost's own format has no hemispheres: a fix whose hemisphere would change its place is
-    // rejected.
+    // milepost's own format reads no hemisphere fields. It rejects a fix if such a field would
+    // change the place.
     for (members, expected) in [
         (r#""lat":33.5,"lng":70.5,"ns":"S","ew":"E""#, "lat is 33.5, and ns is \"S\""),
         (r#""lat":33.5,"lon":70.5,"N/S":"N","E/W":"W""#, "lng is 70.5, and E/W is \"W\""),
@@ -330,7 +331,7 @@ fn unread_hemisphere_rejects_the_point_in_every_format() {
 }
 
 #[test]
-fn messages_without_a_position_are_ignored_where_the_format_says_so() {
+fn messages_without_a_position_are_ignored_if_configured() {
     let base = "lat = '/p/a'\nlng = '/p/o'\nts = '/t'\nts_unit = 's'\n";
     let ignores = mapped(&format!("{base}without_position = 'ignore'"));
     let ts = NOW_S - 1;
@@ -703,7 +704,7 @@ fn rejected_time_states_its_value_and_the_remedy() {
 }
 
 #[test]
-fn driver_id_may_be_any_integer_or_string() {
+fn driver_id_may_be_an_integer_or_a_string() {
     let toml = |keys: &str| {
         format!(
             "[formats.f]\nlat = '/lat'\nlng = '/lng'\nts = '/ts'\nts_unit = 's'\n[[sources]]\n\

@@ -70,12 +70,16 @@ const FRAGMENTS: [&str; 50] = [
     "\"a\n\":1,",
 ];
 
+/// A mutation of a payload. Each `Index` selects one of the payload's tokens.
 #[derive(Debug, Clone)]
 enum Change {
+    /// Inserts a fragment before the token, or at the end.
     Insert(Index, &'static str),
     Replace(Index, &'static str),
     Remove(Index),
+    /// Inserts a copy of the tokens from one index to the other.
     Repeat(Index, Index),
+    /// Removes the token and all that follow.
     Cut(Index),
 }
 
@@ -206,8 +210,8 @@ fn check(format: Format, keeps_extra: bool, payload: impl AsRef<[u8]>) -> Decode
     let has_nan = text.split(|c: char| !c.is_ascii_alphanumeric()).any(is_nan);
     let has_controls_around =
         text.trim_matches(|c| c <= ' ') != text.trim_matches([' ', '\t', '\r', '\n']);
-    let is_repaired = has_nan || has_controls_around;
-    if !payload.is_empty() && !is_repaired {
+    let is_tolerated = has_nan || has_controls_around;
+    if !payload.is_empty() && !is_tolerated {
         assert_eq!(is_invalid, !is_valid, "{format:?}: {text}: {decoded:?}");
     }
     let escaped = decode(format, keeps_extra, with_escapes(text).as_bytes());

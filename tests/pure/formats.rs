@@ -33,6 +33,7 @@ impl Source {
 
     fn with_format(format: &str, received_at_s: i64) -> Self {
         let toml = format!("[[sources]]\ntopic = 'in/+'\nkeep = '*'\n{format}");
+        // A source of NMEA must not set `keep`.
         Self::new(
             &toml.replace("keep = '*'\nformat = 'nmea'", "format = 'nmea'"),
             "in/d7",

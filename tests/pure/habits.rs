@@ -18,7 +18,7 @@ struct Device {
     source: &'static str,
     fix: &'static str,
     time: Time,
-    /// Speed in cm/s if the payload's speed is 36 in the format's unit.
+    /// Expected speed in cm/s for a payload whose speed is 36 in the format's unit.
     speed_of_36: u16,
     minus_one_is_unknown: bool,
     allows_numeric_strings: bool,
@@ -264,7 +264,7 @@ fn numeric_strings_need_a_format_that_allows_them() {
 }
 
 #[test]
-fn null_island_and_latitudes_beyond_the_poles_are_rejected() {
+fn invalid_coordinates_are_rejected() {
     for device in DEVICES {
         let refused = |place| device.reasons(&device.fix(place, "36", NOW_MS));
         assert_eq!(refused(["0", "-0.0"]), [Reason::NullIsland], "{}", device.source);

@@ -10,7 +10,7 @@ const FOREIGN: [&str; 7] =
     ["target", "node_modules", "test-results", "bench-results", ".local", ".git", "dist"];
 
 /// Returns all files below a folder that have this extension.
-fn files_called(extension: &str) -> Vec<PathBuf> {
+fn files_with_extension(extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     collect_files(Path::new(env!("CARGO_MANIFEST_DIR")), extension, &mut found);
     found
@@ -53,7 +53,7 @@ fn anchors(path: &Path) -> BTreeSet<String> {
 #[test]
 fn every_link_leads_to_a_file_and_heading() {
     let (mut links, mut broken) = (0, Vec::new());
-    for path in files_called("md") {
+    for path in files_with_extension("md") {
         let text = fs::read_to_string(&path).unwrap();
         for target in prose(&text).flat_map(|line| line.split("](").skip(1)) {
             let target = target.split([')', ' ']).next().unwrap();
@@ -82,8 +82,8 @@ fn anchors_are_named_as_on_github() {
 }
 
 /// Returns the numbers of the lines of prose that have more than 100 columns and could be wrapped.
-/// Tables, code, HTML, long code spans and long addresses are not wrapped. `lines`: each whole line
-/// with its Markdown.
+/// Tables, code, HTML, long code spans and long addresses are not wrapped. `lines`: each line of
+/// the file, with the Markdown in it.
 fn overlong_lines<'t>(lines: impl Iterator<Item = (&'t str, &'t str)>) -> Vec<usize> {
     let (mut is_code, mut found) = (false, Vec::new());
     for (number, (line, markdown)) in (1..).zip(lines) {
@@ -102,7 +102,8 @@ fn overlong_lines<'t>(lines: impl Iterator<Item = (&'t str, &'t str)>) -> Vec<us
     found
 }
 
-/// Returns the lines of a Rust file, each with the Markdown of the comment that it consists of.
+/// Returns the lines of a Rust file, each with its Markdown: the text of the comment, or an empty
+/// string if the line is not a comment.
 fn comments(source: &str) -> impl Iterator<Item = (&str, &str)> {
     source.lines().map(|line| {
         let begun = line.trim_start().strip_prefix("//");
@@ -124,11 +125,11 @@ fn prose_in_markdown_and_comments_wraps_at_100_columns() {
     let mut check = |path: &Path, lines: Vec<usize>| {
         found.extend(lines.into_iter().map(|line| format!("{}:{line}", path.display())));
     };
-    for path in files_called("md") {
+    for path in files_with_extension("md") {
         let text = fs::read_to_string(&path).unwrap();
         check(&path, overlong_lines(text.lines().map(|line| (line, line))));
     }
-    for path in files_called("rs") {
+    for path in files_with_extension("rs") {
         check(&path, overlong_lines(comments(&fs::read_to_string(&path).unwrap())));
     }
     assert!(found.is_empty(), "{found:#?}");

@@ -1,5 +1,5 @@
-//! Tests that a wrong fix crosses no border of a fence, and that a true crossing is an event: for
-//! devices that report often or rarely, that sleep, and whose clock or speed is wrong.
+//! Tests that a wrong fix causes no crossing of a fence, and that a real crossing causes an event.
+//! The devices report often or rarely, sleep, or have a wrong clock or speed.
 #![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 #[path = "../../../tests/pure/cases.rs"]
@@ -17,7 +17,7 @@ const BEGAN: i64 = 1_760_000_000_000;
 const HOUR: i64 = 3_600;
 /// Degrees of longitude of a metre on the equator.
 const METRE: f64 = 1.0 / 111_195.0;
-/// Seconds after which a fix counts without a second one.
+/// Seconds after which a crossing counts without a second fix: `ALONE_MS` of `watch::crossing`.
 const ALONE: i64 = 120;
 
 /// Returns rules with one fence: a depot of 200 m by 200 m with its centre at 0° N, 0° E. The depot
@@ -86,8 +86,8 @@ fn summary(events: &[Event]) -> Vec<(Kind, i64)> {
     events.iter().map(|event| (event.kind, (event.ts - BEGAN) / 1_000)).collect()
 }
 
-/// Returns eight hours of fixes in the depot, one every `interval` seconds. One fix of each hour is
-/// 300 m off.
+/// Returns eight hours of fixes in the depot, one every `interval` seconds. One fix of each hour,
+/// the spike, is 300 m off.
 fn parked(interval: i64, speed: Option<f64>) -> Vec<Fix> {
     let seconds = (0..8 * HOUR / interval).map(|n| n * interval);
     let is_spike = |second: i64| (second + HOUR / 2) % HOUR < interval;
@@ -114,7 +114,7 @@ fn spike_of_a_parked_car_does_not_leave_the_fence() {
 }
 
 #[test]
-fn spike_does_not_restart_the_longest_stay() {
+fn spike_does_not_restart_the_stay() {
     let found = events(depot(Some(7 * 3_600)), &parked(15, Some(0.0)), 9 * HOUR);
     assert_eq!(found, [&ENTERED[..], &[(Kind::Overstayed, 0)]].concat());
 }
@@ -133,7 +133,7 @@ fn spike_before_sleep_causes_neither_left_nor_silent() {
 }
 
 #[test]
-fn restart_during_the_sleep_after_a_spike_does_not_leave() {
+fn restart_after_a_spike_before_sleep_causes_no_left_event() {
     let mut known = Vec::new();
     let mut first = Watch::new(depot(None));
     for second in [0, 15, 30] {
@@ -154,13 +154,13 @@ fn restart_during_the_sleep_after_a_spike_does_not_leave() {
 #[test]
 fn wrong_fix_at_a_cold_start_causes_no_crossing() {
     for (interval, metres) in [(15, 5_000.0), (30, 5_000.0), (60, 5_000.0), (60, 700.0)] {
-        let night = |day: i64| {
+        let morning_fixes = |day: i64| {
             let morning = day * 24 * HOUR;
             let at = move |n: i64| morning + n * interval;
             let parked = (1..6).map(move |n| fix(at(n), 5.0, None));
             std::iter::once(fix(morning, if day == 0 { 5.0 } else { metres }, None)).chain(parked)
         };
-        let fixes: Vec<Fix> = (0..5).flat_map(night).collect();
+        let fixes: Vec<Fix> = (0..5).flat_map(morning_fixes).collect();
         let found = events(depot(None), &fixes, 100 * HOUR);
         assert_eq!(found, ENTERED, "a fix every {interval} s, {metres} m off");
     }
@@ -292,8 +292,9 @@ fn spike_changes_no_speed_state_of_the_fence() {
     assert_eq!(found, expected);
 }
 
-/// A second implementation of the rules for one fence with a margin, without ticks. Each fix is its
-/// second, its metres beyond the border (negative: inside) and its speed.
+/// Returns the expected crossings: a second implementation of the rules for one fence with a
+/// margin, without ticks. Each fix is given as its second, its distance beyond the border in metres
+/// (negative: inside), and its speed.
 fn crossings(fixes: &[(i64, f64, Option<f64>)], until: i64) -> Vec<(Kind, i64)> {
     let mut found = Vec::new();
     let mut is_inside = false;

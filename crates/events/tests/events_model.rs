@@ -1,5 +1,5 @@
-//! Tests the guarantee of `watch`, and the definition of each kind of event, with devices that
-//! repeat fixes, a broker that redelivers, wrong clocks and killed processes.
+//! Tests the guarantee of `watch`, and the definition of each kind of event. Devices repeat fixes,
+//! the broker redelivers messages, clocks are wrong, and processes are killed.
 #![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 #[path = "../../../tests/pure/cases.rs"]
@@ -136,8 +136,8 @@ fn time_after(inserts: &[Fix]) -> i64 {
 }
 
 /// Returns the answer of a replica at time `now`: at most `rows_max` of the rows that it has, and
-/// its lag. A server reports the lag in whole seconds. It is rounded up here, because the reader
-/// may process rows within a second in another order.
+/// its lag. A server reports the lag in whole seconds. This function rounds it up: if it were
+/// rounded down, the reader could process the rows of the last second in another order.
 fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, rows_max: usize) -> Inserted {
     let missing =
         inserts.iter().filter(|(fix, visible_at)| fix.inserted_at <= now && *visible_at > now);
@@ -260,7 +260,7 @@ proptest! {
         let (found_contacts, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_contact);
         prop_assert_eq!(others, found);
         // A poll is some seconds late, so it may miss a silence that ends within these seconds. It
-        // must not find any other.
+        // must not find a silence that is not expected.
         let is_subset = ids(&found_contacts).is_subset(&ids(&contacts));
         prop_assert!(is_subset, "{:?} {:?}", contacts, found_contacts);
     }
@@ -825,10 +825,10 @@ fn clock_step_neither_silences_nor_hides_a_driver() {
 }
 
 /// The driver sends a fix a second and passes through fence "c". The server's clock is set back
-/// before, within or after the passage, during a pause of twenty seconds between two polls. Shorter
-/// steps have no pause, and each step is longer than the delay of the rows: otherwise, one poll
-/// would find unread inserts of both clocks with overlapping times, and read their fixes in the
-/// wrong order.
+/// before, within or after the passage, during a pause of twenty seconds between two polls. Steps
+/// of less than twenty seconds have no pause, and each step is longer than the delay of the rows.
+/// Otherwise, one poll would find unread inserts of both clocks with overlapping times, and read
+/// their fixes in the wrong order.
 #[test]
 fn fixes_around_a_clock_step_back_between_two_polls_are_read() {
     for back in [3_000, 10_000, 29_000, 31_000, 3_600_000, 400 * 86_400_000] {
@@ -1086,8 +1086,9 @@ fn longest_silence_limit_covers_the_fleet_and_the_fences() {
     assert_eq!(limit_ms(None, None), 0);
 }
 
-/// The events of the quarter of an hour before the start decide their states, so an older event
-/// does not count. Without a lowest `known_at`, each event of the next hour would seem to be older.
+/// Known events decide their states: an event that is older than they are does not count. The clock
+/// is set back by an hour. Without a lowest `known_at`, each event of the next hour would seem to
+/// be older than the known events.
 #[test]
 fn events_after_a_clock_step_back_are_newer_than_known_ones() {
     const HOUR: i64 = 3_600_000;
@@ -1127,7 +1128,7 @@ fn events_after_a_clock_step_back_are_newer_than_known_ones() {
 
 /// All answers to one poll are full of fixes with the last insert time that the poll asks for.
 #[test]
-fn full_answer_at_the_end_of_all_spans_ends_them() {
+fn spans_end_even_if_their_last_answers_are_full() {
     let (mut watch, mut reader) = (Watch::new(rules()), Reader::new(BEGAN - 1));
     poll(&mut reader, &mut watch, &[], BEGAN);
     let now = BEGAN - 3_600_000;

@@ -1,8 +1,8 @@
 //! Geofences. Every viewer sees those that are valid now; editors write them with a separate
 //! ClickHouse login, which cannot read positions.
 //!
-//! Guarantee: an outline, name or rule that a request brings is stored only if `milepost fences
-//! import` would accept it. Every ring that this module returns is closed.
+//! Guarantee: an outline, name or rule of a request is stored only if `milepost fences import`
+//! would accept it. Every ring that this module returns is closed.
 
 pub mod rules;
 pub mod versions;
@@ -41,9 +41,8 @@ impl Stored {
     /// Converts the row to a version. Closes rings that SQL left open, because GeoJSON and the
     /// map's editor need closed rings.
     ///
-    /// # Errors
-    /// The stored outline or rules cannot be read; the message names the fence. A partial fence is
-    /// never returned, because an edit would store the part as the whole.
+    /// # Errors The stored outline or rules cannot be read; the message names the fence. A fence is
+    /// never returned in part, because an edit would then store this part as the whole fence.
     fn version(self) -> Result<Version, String> {
         let unreadable = |part: &str, error: serde_json::Error| {
             format!("the {part} of the stored fence \"{}\" cannot be read ({error})", self.name)

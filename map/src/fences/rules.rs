@@ -33,8 +33,8 @@ pub fn changed(before: &FenceRules, properties: &Value) -> Result<FenceRules, St
                 .map_err(|error| format!("properties.{key}: {error}"))?;
         }
     }
-    // Remove a zone without hours, which has no meaning. The hours may be removed now, or may never
-    // have been stored.
+    // A zone without hours has no meaning, so remove it. Perhaps this request removes the hours, or
+    // they were never stored.
     if rules["hours"].is_null() && properties.get("hours_zone").is_none_or(Value::is_null) {
         rules["hours_zone"] = Value::Null;
     }

@@ -54,7 +54,8 @@ pub struct Change {
     pub properties: Value,
 }
 
-/// Returns the rows to insert; empty if nothing changes. `stored`: the rows of both names.
+/// Returns the rows to insert; empty if nothing changes. `stored`: the rows with the name before or
+/// after the change.
 ///
 /// # Errors
 /// The version to change does not exist or has ended, the new name is taken, or a rule is invalid.
@@ -117,12 +118,12 @@ pub fn plan(change: &Change, stored: &[Version], now_ms: i64) -> Result<Vec<Vers
         },
         rules: rules::changed(&target.rules, &change.properties)?,
     };
-    let has_same_span =
+    let is_same_except_rules =
         !is_renamed && target.polygons == next.polygons && target.until_ms == until_ms;
-    if has_same_span && next.rules == target.rules {
+    if is_same_except_rules && next.rules == target.rules {
         return Ok(Vec::new());
     }
-    let is_in_place = has_same_span || change.rewrites_past;
+    let is_in_place = is_same_except_rules || change.rewrites_past;
     if target.until_ms <= now_ms && (!change.rewrites_past || until_ms > target.until_ms) {
         return Err(
             "this version of the fence has ended; another user may have changed it: reload the \

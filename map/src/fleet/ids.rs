@@ -13,7 +13,7 @@ pub const ID_BYTES_MAX: usize = 64;
 pub struct Ids {
     bytes: Vec<u8>,
     /// Offset and length of each id, by number; length 0: the number is free.
-    places: Vec<(u32, u8)>,
+    spans: Vec<(u32, u8)>,
     /// Free numbers.
     free: Vec<u32>,
     /// Bytes that removed ids still occupy.
@@ -33,13 +33,13 @@ impl Ids {
     /// Returns the exclusive upper bound of the numbers.
     #[must_use]
     pub fn numbers(&self) -> usize {
-        self.places.len()
+        self.spans.len()
     }
 
     /// Returns the id with this number; empty: the number is free.
     #[must_use]
     pub fn id(&self, number: u32) -> &[u8] {
-        &self.bytes[place(self.places[number as usize])]
+        &self.bytes[byte_range(self.spans[number as usize])]
     }
 
     /// Returns the number of an id; `None`: the id has none.
@@ -55,27 +55,27 @@ impl Ids {
         let length = u8::try_from(id.len()).unwrap_or(u8::MAX);
         self.bytes.extend_from_slice(&id[..usize::from(length)]);
         let number = if let Some(number) = self.free.pop() {
-            self.places[number as usize] = (offset, length);
+            self.spans[number as usize] = (offset, length);
             number
         } else {
-            self.places.push((offset, length));
-            u32::try_from(self.places.len() - 1).expect("at most DRIVERS_MAX numbers")
+            self.spans.push((offset, length));
+            u32::try_from(self.spans.len() - 1).expect("at most DRIVERS_MAX numbers")
         };
-        let Self { bytes, places, index, hasher, .. } = self;
-        let hash = |number: &u32| hasher.hash_one(&bytes[place(places[*number as usize])]);
+        let Self { bytes, spans, index, hasher, .. } = self;
+        let hash = |number: &u32| hasher.hash_one(&bytes[byte_range(spans[*number as usize])]);
         index.insert_unique(hasher.hash_one(id), number, hash);
         number
     }
 
     /// Removes an id and frees its number.
     pub fn remove(&mut self, number: u32) {
-        let range = place(self.places[number as usize]);
+        let range = byte_range(self.spans[number as usize]);
         let hash = self.hasher.hash_one(&self.bytes[range.clone()]);
         if let Ok(entry) = self.index.find_entry(hash, |known| *known == number) {
             entry.remove();
         }
         self.wasted += range.len();
-        self.places[number as usize] = (0, 0);
+        self.spans[number as usize] = (0, 0);
         self.free.push(number);
         if self.wasted > self.bytes.len() / 2 {
             self.compact();
@@ -85,8 +85,8 @@ impl Ids {
     /// Moves all ids together, without the bytes of removed ones. Numbers stay.
     fn compact(&mut self) {
         let mut bytes = Vec::with_capacity(self.bytes.len() - self.wasted);
-        for entry in &mut self.places {
-            let range = place(*entry);
+        for entry in &mut self.spans {
+            let range = byte_range(*entry);
             entry.0 = u32::try_from(bytes.len()).expect("compacting does not add bytes");
             bytes.extend_from_slice(&self.bytes[range]);
         }
@@ -97,14 +97,14 @@ impl Ids {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
-            + self.places.capacity() * 8
+            + self.spans.capacity() * 8
             + self.free.capacity() * 4
             + self.index.capacity() * 8
     }
 }
 
 /// Returns the range of an id in `bytes`.
-fn place((offset, length): (u32, u8)) -> Range<usize> {
+fn byte_range((offset, length): (u32, u8)) -> Range<usize> {
     offset as usize..offset as usize + usize::from(length)
 }
 

@@ -89,8 +89,9 @@ impl Scope {
         }
     }
 
-    /// Returns the part of the scope that is in a group; an empty name: the whole scope. A group
-    /// that does not exist contains no driver, whatever its name: callers may cache by scope.
+    /// Returns the part of the scope that is in a group; an empty name: the whole scope. All groups
+    /// that do not exist give the same empty scope, whatever their names. So a scope may be a cache
+    /// key: viewers cannot fill the cache with invented names.
     #[must_use]
     pub fn in_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
         if group.is_empty() || fleet.directory().has_group(group) {
@@ -99,9 +100,9 @@ impl Scope {
         Arc::new(Self::Only { groups: BTreeSet::new(), drivers: BTreeSet::new() })
     }
 
-    /// Returns the part of the scope that is in a group, even one that the fleet does not know: for
-    /// queries, because ClickHouse has the names that this process has not read yet. Such a scope
-    /// contains any name that a viewer sends: do not cache by it.
+    /// Returns the part of the scope that is in a group, even if the fleet does not know this
+    /// group. Queries need this, because ClickHouse may have groups that this process has not read
+    /// yet. The scope can contain any name that a viewer sends, so do not use it as a cache key.
     #[must_use]
     pub fn in_named_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
         if group.is_empty() {
@@ -153,7 +154,8 @@ pub struct Filter<'a> {
     ages: Ages,
     now_s: i64,
     states: u8,
-    /// Flags by number of a group, and numbers of drivers; `None`: every driver.
+    /// Whether each group is allowed, by group number, and the numbers of the further allowed
+    /// drivers; `None`: every driver is allowed.
     allowed: Option<(Vec<bool>, HashSet<u32>)>,
 }
 

@@ -88,9 +88,9 @@ pub struct Fleet {
     /// Newest fix of each driver, by number.
     fixes: Vec<Fix>,
     /// Number of the last full read that contained the driver, by driver number.
-    passes: Vec<u8>,
+    seen_in_read: Vec<u8>,
     /// Number of the current or last full read; wraps.
-    pass: u8,
+    full_read: u8,
     rows: Vec<Row>,
     /// Buffer in which the next `rows` are built.
     spare: Vec<Row>,
@@ -102,7 +102,7 @@ pub struct Fleet {
     groups: Vec<u16>,
     directory: Arc<Directory>,
     drivers_max: usize,
-    /// Number of rows left out since [`Fleet::begin_pass`].
+    /// Number of rows left out since [`Fleet::begin_full_read`].
     left_out: u64,
     /// Arrival of the newest message, in milliseconds since 1970.
     newest_ms: Option<i64>,
@@ -114,8 +114,8 @@ impl Fleet {
         Self {
             ids: Ids::default(),
             fixes: Vec::new(),
-            passes: Vec::new(),
-            pass: 0,
+            seen_in_read: Vec::new(),
+            full_read: 0,
             rows: Vec::new(),
             spare: Vec::new(),
             changed: Vec::new(),
@@ -138,8 +138,8 @@ impl Fleet {
         self.len() == 0
     }
 
-    /// Returns the number of rows left out since [`Fleet::begin_pass`], because `drivers_max` was
-    /// reached or the id is invalid.
+    /// Returns the number of rows left out since [`Fleet::begin_full_read`], because `drivers_max`
+    /// was reached or the id is invalid.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
@@ -153,7 +153,7 @@ impl Fleet {
 
     /// Returns every driver's number and fix, ordered by number.
     pub fn fixes(&self) -> impl Iterator<Item = (u32, &Fix)> {
-        // `end_pass` marks the fixes of removed drivers with `i64::MIN`.
+        // `end_full_read` marks the fixes of removed drivers with `i64::MIN`.
         (0..u32::MAX).zip(&self.fixes).filter(|(_, fix)| fix.received_ms != i64::MIN)
     }
 
@@ -179,9 +179,9 @@ impl Fleet {
         self.groups.get(number as usize).copied().unwrap_or(NO_GROUP)
     }
 
-    /// Starts a full read; [`Fleet::end_pass`] removes the drivers that it did not contain.
-    pub fn begin_pass(&mut self) {
-        self.pass = self.pass.wrapping_add(1);
+    /// Starts a full read; [`Fleet::end_full_read`] removes the drivers that it did not contain.
+    pub fn begin_full_read(&mut self) {
+        self.full_read = self.full_read.wrapping_add(1);
         self.left_out = 0;
     }
 
@@ -189,7 +189,7 @@ impl Fleet {
     pub fn update(&mut self, id: &[u8], fix: Fix) {
         let number = match self.ids.find(id) {
             Some(number) => {
-                self.passes[number as usize] = self.pass;
+                self.seen_in_read[number as usize] = self.full_read;
                 if fix <= self.fixes[number as usize] {
                     return;
                 }
@@ -215,10 +215,10 @@ impl Fleet {
         let index = number as usize;
         if index == self.fixes.len() {
             self.fixes.push(fix);
-            self.passes.push(self.pass);
+            self.seen_in_read.push(self.full_read);
             self.is_changed.resize(self.fixes.len().div_ceil(64), 0);
         } else {
-            (self.fixes[index], self.passes[index]) = (fix, self.pass);
+            (self.fixes[index], self.seen_in_read[index]) = (fix, self.full_read);
         }
         // Names may be read before the first driver: `groups` is still empty then.
         if self.directory.has_groups() {
@@ -238,9 +238,11 @@ impl Fleet {
 
     /// Ends a full read and removes the drivers that it did not contain. [`Fleet::commit`] makes
     /// the removals visible.
-    pub fn end_pass(&mut self) {
-        for number in 0..u32::try_from(self.passes.len()).unwrap_or(u32::MAX) {
-            if self.passes[number as usize] != self.pass && !self.ids.id(number).is_empty() {
+    pub fn end_full_read(&mut self) {
+        for number in 0..u32::try_from(self.seen_in_read.len()).unwrap_or(u32::MAX) {
+            if self.seen_in_read[number as usize] != self.full_read
+                && !self.ids.id(number).is_empty()
+            {
                 self.ids.remove(number);
                 self.fixes[number as usize].received_ms = i64::MIN; // no longer visible
                 self.mark_changed(number);
@@ -373,7 +375,7 @@ impl Fleet {
     pub fn memory_bytes(&self) -> usize {
         self.ids.memory_bytes()
             + self.fixes.capacity() * size_of::<Fix>()
-            + self.passes.capacity()
+            + self.seen_in_read.capacity()
             + (self.rows.capacity() + self.spare.capacity()) * size_of::<Row>()
             + self.changed.capacity() * size_of::<u32>()
             + self.is_changed.capacity() * size_of::<u64>()

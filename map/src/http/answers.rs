@@ -28,7 +28,7 @@ pub(super) fn unavailable(why: String) -> Refusal {
 pub(super) type Answer = Result<Response, Refusal>;
 
 /// Refuses a driver outside the viewer's scope with 404, as if it did not exist.
-pub(super) fn in_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), Refusal> {
+pub(super) fn check_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), Refusal> {
     if viewer.scope.has(&state.live.fleet(), id) { Ok(()) } else { Err(unknown(id)) }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn in_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), R
 /// There is no such driver in the viewer's scope, or no position has been read yet.
 pub(super) async fn newest_fix(state: &State, viewer: &Viewer, id: &str) -> Result<Fix, Refusal> {
     state.live.wait_until_fresh().await.map_err(unavailable)?;
-    in_scope(state, viewer, id)?;
+    check_scope(state, viewer, id)?;
     state.live.fleet().find(id).copied().ok_or_else(|| unknown(id))
 }
 

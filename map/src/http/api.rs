@@ -57,6 +57,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
         .route("/metrics", get(metrics))
 }
 
+/// Returns the settings that the page needs, and what the viewer may see and do.
 async fn config(
     FromState(state): FromState<Arc<State>>,
     Extension(viewer): Extension<Viewer>,

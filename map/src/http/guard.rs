@@ -1,7 +1,7 @@
 //! Runs before and after every request handler: authentication, security headers and metrics.
 //!
-//! Guarantee: where a login is configured, only `/livez` and `/readyz` are answered without it or a
-//! signed link. Without a login or a proxy, the map listens on the loopback only, and refuses
+//! Guarantee: if a login is configured, every path except `/livez` and `/readyz` requires the login
+//! or a signed link. Without a login or a proxy, the map listens on the loopback only, and refuses
 //! requests whose `Host` is another name (DNS rebinding).
 
 use std::sync::Arc;
@@ -36,8 +36,8 @@ const COOKIE: &str = "milepost_link";
 /// why it gets no more data. Loading the page again removes the cookie.
 const COOKIE_OUTLIVES_LINK_S: i64 = 86_400;
 
-/// Adds the layers around all routes. The last layer runs first, so refused requests are counted,
-/// too.
+/// Adds the layers around all routes. The layer that is added last runs first, so refused requests
+/// are counted, too.
 pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
     let headers = Arc::new(headers(&state.config.map));
     router
@@ -114,7 +114,7 @@ async fn authenticate(
     serve_login(&state, request, next).await
 }
 
-/// Answers a request without a link, with the login that it carries.
+/// Answers a request without a link. Checks the login if one is configured.
 async fn serve_login(state: &State, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     if http.behind_proxy && !http.requires_login() {
@@ -308,8 +308,8 @@ fn basic(name: &str, password: &str) -> String {
 /// viewer's login or the proxy's cookie. Browsers send `Origin` with every request that writes;
 /// programs send none.
 ///
-/// `Sec-Fetch-Site`, which no page can set, decides if it is present, because a proxy may have
-/// replaced `Host` or the scheme.
+/// If the request has the header `Sec-Fetch-Site`, this header alone decides. No page can set it,
+/// but a proxy may have replaced `Host` or the scheme.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("null"));
     if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {

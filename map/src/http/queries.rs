@@ -15,7 +15,7 @@ use milepost_observe::now;
 use serde_json::json;
 
 use super::answers::{
-    Answer, BINARY, JSON, as_json, bad, compressible, header_value, in_scope, newest_fix,
+    Answer, BINARY, JSON, as_json, bad, check_scope, compressible, header_value, newest_fix,
     unavailable,
 };
 use super::refusal::Refusal;
@@ -24,6 +24,7 @@ use super::writes::put_fence;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
+// The aliases avoid the names of the handlers below.
 use crate::{
     alerts as events, driver, fences as areas, history, list as filtered, standing as stays, tiles,
 };
@@ -54,7 +55,7 @@ async fn attributes(
 ) -> Answer {
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
-    in_scope(&state, &viewer, id)?;
+    check_scope(&state, &viewer, id)?;
     // The time of the fix is part of the key. The page already shows this fix, so it must not get a
     // shared answer about an older fix.
     let fix_ms = state.live.fleet().find(id).map(|fix| fix.ts_ms);
@@ -160,7 +161,7 @@ async fn days(
     let params = Params::new(query.as_deref(), &["from", "to", "tz"]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     let (span, zone) = (params.span(now().unix_ms()).map_err(bad)?, params.zone().map_err(bad)?);
-    in_scope(&state, &viewer, id)?;
+    check_scope(&state, &viewer, id)?;
     let days = run_query(&state, history::days(&state.store, id, span, zone)).await?;
     Ok(compressible(&headers, JSON, json!({ "days": days }).to_string().into_bytes()))
 }
@@ -213,7 +214,7 @@ async fn track(
     let (span, metres) =
         (params.span(now().unix_ms()).map_err(bad)?, params.simplify().map_err(bad)?);
     let format = params.format().map_err(bad)?;
-    in_scope(&state, &viewer, id)?;
+    check_scope(&state, &viewer, id)?;
     if let Some(format) = format {
         let file = run_query(&state, history::file(&state.store, id, span, format)).await?;
         let mut answer = compressible(&headers, format.content_type(), file.into_bytes());

@@ -42,7 +42,7 @@ pub struct State {
     pub columns: Columns,
     pub unreadable_fences: Unreadable,
     /// Writes fences, cards and acknowledgements; `None`: the map is read-only.
-    pub fence_writer: Option<Reader>,
+    pub writer: Option<Reader>,
     /// Locked while a fence is read, changed and written.
     pub fence_changes: Mutex<()>,
     /// Number of alerts acknowledged through this process. It is a part of the key of shared

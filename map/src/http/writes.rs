@@ -19,7 +19,7 @@ use milepost_observe::now;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::answers::{Answer, JSON, answer, bad, in_scope, unavailable};
+use super::answers::{Answer, JSON, answer, bad, check_scope, unavailable};
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use crate::access::{LINK_HOURS_MAX, Link};
@@ -47,7 +47,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 
 /// Returns whether the viewer may acknowledge alerts and name drivers.
 pub(super) fn may_write(state: &State, viewer: &Viewer) -> bool {
-    state.fence_writer.is_some() && !viewer.is_link()
+    state.writer.is_some() && !viewer.is_link()
 }
 
 /// Returns whether the viewer may edit fences.
@@ -75,13 +75,13 @@ fn forbidden(message: &str) -> Refusal {
 
 /// Returns the ClickHouse login that writes, if the viewer may use it.
 fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> {
-    let writer = state.fence_writer.as_ref().filter(|_| may_write(state, viewer));
+    let writer = state.writer.as_ref().filter(|_| may_write(state, viewer));
     writer.ok_or_else(|| {
         forbidden("you cannot write: fences.user is not set, or you use a read-only link")
     })
 }
 
-/// The erased drivers of a request. No card or acknowledgement of these drivers may be stored.
+/// Those drivers of a request that are erased. No card or acknowledgement of them may be stored.
 struct ErasedList {
     ids: HashSet<String>,
     /// Time at which the read began.
@@ -102,9 +102,9 @@ async fn erased(state: &State, ids: &[&str]) -> Result<ErasedList, Refusal> {
     Ok(ErasedList { ids, read_at })
 }
 
-/// Waits for a write, at most for `clickhouse.query_timeout`, and no longer than until the list is
-/// [`LIST_AGE_MAX`] old, because `milepost erase` does not expect a later row. If the list already
-/// is that old, because the process was paused, writes nothing.
+/// Waits for a write, at most for `clickhouse.query_timeout`. Gives up earlier when the list
+/// becomes [`LIST_AGE_MAX`] old, because `milepost erase` does not expect a later row. If the list
+/// is that old already, because the process was paused, writes nothing.
 async fn wait_for_write(
     state: &State,
     writer: &Reader,
@@ -147,7 +147,7 @@ pub(super) async fn put_fence(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let writer = state.fence_writer.as_ref().filter(|_| may_edit_fences(&state, &viewer));
+    let writer = state.writer.as_ref().filter(|_| may_edit_fences(&state, &viewer));
     let writer = writer.ok_or_else(|| {
         Refusal(
             StatusCode::FORBIDDEN,
@@ -187,7 +187,7 @@ async fn acknowledge_alert(
     let body = read_body(&headers, body, JSON).await?;
     let alert: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
-    in_scope(&state, &viewer, &alert.driver_id)?;
+    check_scope(&state, &viewer, &alert.driver_id)?;
     let erased = erased(&state, &[&alert.driver_id]).await?;
     if erased.ids.contains(&alert.driver_id) {
         return Err(Refusal(
@@ -239,7 +239,7 @@ async fn make_link(
         by,
     };
     link.check().map_err(bad)?;
-    link.drivers.iter().try_for_each(|id| in_scope(&state, &viewer, id))?;
+    link.drivers.iter().try_for_each(|id| check_scope(&state, &viewer, id))?;
     if !link.groups.iter().all(|group| viewer.scope.has_group(group)) {
         return Err(forbidden("you may not see all of these groups"));
     }

@@ -370,11 +370,11 @@ impl Live {
         let is_full = reading.is_full_read_due(self.reread);
         let mut parts = if is_full { Parts::default() } else { reading.parts.clone() };
         if is_full {
-            self.write(Fleet::begin_pass);
+            self.write(Fleet::begin_full_read);
         }
-        // A stream, so without `wait_end_of_query`: the map shows the first drivers while
-        // ClickHouse still reads the others, and neither the map nor ClickHouse buffers the whole
-        // answer.
+        // The answer is streamed, so this query does not set `wait_end_of_query`. The map shows the
+        // first drivers while ClickHouse still reads the others, and neither of the two buffers the
+        // whole answer.
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut ids, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
         let (mut last_part, mut age_ms) = (None, None);
@@ -406,7 +406,7 @@ impl Live {
         }
         if is_full {
             check_list(&rows)?; // the list must be complete: drivers that are not in it are removed
-            self.write(Fleet::end_pass);
+            self.write(Fleet::end_full_read);
             reading.last_full_read = Some(Instant::now());
         } else {
             check_rows(&rows)?;
@@ -434,9 +434,9 @@ impl Live {
         let (state, since) = match outcome {
             Ok(moved) => {
                 reading.record_answer(moved, now);
-                if moved > 0 || tick.generation == 0 || reading.is_recut_due(now) {
+                if moved > 0 || tick.generation == 0 || reading.is_new_generation_due(now) {
                     tick.generation += 1;
-                    reading.last_recut = Some(now);
+                    reading.last_generation_at = Some(now);
                 }
                 *lock(&self.unready_reason) = self.drivers_max_reason();
                 reading

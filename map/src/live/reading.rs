@@ -9,9 +9,9 @@ use crate::fleet::parts::Parts;
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// The state is `stale` after this long without an insert, if there was one before.
 const STALE_AFTER: Duration = Duration::from_secs(15);
-/// Tiles are cut again after this long even if no driver has moved, because a driver becomes silent
-/// without a new row.
-const RECUT_AFTER: Duration = Duration::from_secs(15);
+/// A new generation of tiles begins after this long even if no driver has moved, because a driver
+/// becomes silent without a new row.
+const GENERATION_AGE_MAX: Duration = Duration::from_secs(15);
 /// Number of queries over which the rate is averaged.
 const RATE_TICKS: usize = 10;
 
@@ -24,8 +24,8 @@ pub(super) struct Reading {
     /// Time of the last insert, by this machine's clock, in milliseconds since 1970.
     last_insert_ms: Option<i64>,
     is_failing: bool,
-    /// Time of the last new generation of tiles.
-    pub(super) last_recut: Option<Instant>,
+    /// Time at which the last generation of tiles began.
+    pub(super) last_generation_at: Option<Instant>,
     /// Time of each query, and how many drivers changed with it; newest last.
     counts: VecDeque<(Instant, usize)>,
 }
@@ -60,8 +60,8 @@ impl Reading {
         self.last_insert_ms.filter(|at_ms| now_ms - at_ms >= ms(STALE_AFTER))
     }
 
-    pub(super) fn is_recut_due(&self, now: Instant) -> bool {
-        self.last_recut.is_none_or(|at| now.duration_since(at) >= RECUT_AFTER)
+    pub(super) fn is_new_generation_due(&self, now: Instant) -> bool {
+        self.last_generation_at.is_none_or(|at| now.duration_since(at) >= GENERATION_AGE_MAX)
     }
 
     /// Returns the number of drivers that moved per second, averaged over the last queries.

@@ -60,9 +60,9 @@ proptest! {
                 Step::Commit => { fleet.commit(); }
                 Step::Pass(below) => {
                     model.retain(|name, _| name[1..].parse::<u8>().unwrap() < below);
-                    fleet.begin_pass();
+                    fleet.begin_full_read();
                     model.iter().for_each(|(name, fix)| fleet.update(name.as_bytes(), *fix));
-                    fleet.end_pass();
+                    fleet.end_full_read();
                 }
             }
         }
@@ -99,7 +99,7 @@ fn drivers_above_the_limit_are_counted_and_not_kept() {
     // Known drivers are still updated.
     fleet.update(b"d7", moved(9, 2.0));
     assert_eq!(fleet.find("d7").unwrap().ts_ms, 9);
-    fleet.begin_pass();
+    fleet.begin_full_read();
     assert_eq!(fleet.left_out(), 0);
 }
 
@@ -128,11 +128,11 @@ fn memory_matches_the_formula_and_does_not_grow() {
     assert!(later <= 2 * DRIVERS * (DRIVER_BYTES + ID_BYTES), "{later}");
     // Other drivers come and go: their ids do not leak memory.
     for round in 1..20 {
-        fleet.begin_pass();
+        fleet.begin_full_read();
         for n in 0..DRIVERS {
             fleet.update(format!("r{round:02}-{n:08}").as_bytes(), moved(1, 1.0));
         }
-        fleet.end_pass();
+        fleet.end_full_read();
         fleet.commit();
         assert_eq!(fleet.len(), DRIVERS);
     }

@@ -8,12 +8,12 @@ pub(super) type Point = [f64; 2];
 /// The outline, then holes; each ring's last point is its first.
 pub(super) type Polygon = Vec<Vec<Point>>;
 
-/// Longitude and latitude in half billionths of a degree, so that the midpoint of two points is an
-/// integer too. 1e-9 degrees are 0.1 mm.
+/// Longitude and latitude in half steps (see [`STEPS_PER_DEGREE`]), so that the midpoint of two
+/// points is an integer too.
 type Place = (i64, i64);
 
-/// Points are rounded to billionths of a degree.
-const BILLION: f64 = 1e9;
+/// Points are rounded to steps of a billionth of a degree, which is 0.1 mm.
+const STEPS_PER_DEGREE: f64 = 1e9;
 /// Maximum number of points of a polygon. The border of a country has about 10,000.
 const POINTS_MAX: usize = 200_000;
 
@@ -24,7 +24,7 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
         return Err(format!("{points} points; the limit is {POINTS_MAX} per polygon"));
     }
     let ring = |(index, ring): (usize, &Vec<Point>)| {
-        places(ring).map_err(|fault| format!("ring {index}: {fault}"))
+        corners(ring).map_err(|fault| format!("ring {index}: {fault}"))
     };
     let rings = polygon.iter().enumerate().map(ring).collect::<Result<Vec<_>, _>>()?;
     check_sides(&rings)?;
@@ -45,7 +45,7 @@ pub(super) fn check(polygon: &Polygon) -> Result<(), String> {
 /// Returns the corners of a ring, each once. Consecutive equal points are one corner. Fails if the
 /// ring has fewer than four points or three corners, a point outside of the valid degrees, or a
 /// side across the antimeridian.
-fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
+fn corners(ring: &[Point]) -> Result<Vec<Place>, String> {
     if ring.len() < 4 {
         return Err(format!(
             "{} points; a ring has at least 4, the last equal to the first",
@@ -86,15 +86,15 @@ fn places(ring: &[Point]) -> Result<Vec<Place>, String> {
         reason = "180 degrees are far from the end of an i64"
     )]
     let place = |[lng, lat]: &Point| {
-        (2 * (lng * BILLION).round() as i64, 2 * (lat * BILLION).round() as i64)
+        (2 * (lng * STEPS_PER_DEGREE).round() as i64, 2 * (lat * STEPS_PER_DEGREE).round() as i64)
     };
-    let mut places: Vec<Place> = ring.iter().map(place).collect();
-    places.dedup();
-    places.pop();
-    if places.len() < 3 {
+    let mut corners: Vec<Place> = ring.iter().map(place).collect();
+    corners.dedup();
+    corners.pop();
+    if corners.len() < 3 {
         return Err("has no area".to_owned());
     }
-    Ok(places)
+    Ok(corners)
 }
 
 /// Returns whether the ring covers the whole width of the map, along both edges.
@@ -124,7 +124,8 @@ impl Side {
 }
 
 /// Returns an error if a ring touches or crosses itself, or if two rings do more than touch. Sweeps
-/// from west to east: compares each side only with sides whose west end is not beyond its east end.
+/// from west to east: sorts the sides by their west ends, and compares each side only with the
+/// later ones that begin no farther east than it ends.
 fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
@@ -205,7 +206,7 @@ fn meet((a, b): (Place, Place), (c, d): (Place, Place)) -> Meet {
     let (side_of_c, side_of_d, side_of_a, side_of_b) =
         (turn(a, b, c), turn(a, b, d), turn(c, d, a), turn(c, d, b));
     if side_of_c == Ordering::Equal && side_of_d == Ordering::Equal {
-        // Collinear: points of one line have the same order as their (lng, lat) pairs.
+        // Collinear: along a line, the points are in the order of their (lng, lat) pairs.
         let (from, to) = (a.min(b).max(c.min(d)), a.max(b).min(c.max(d)));
         return match from.cmp(&to) {
             Ordering::Less => Meet::Along,
@@ -247,15 +248,16 @@ fn locate(place: Place, ring: &[Place]) -> Location {
         if side_of_line == Ordering::Equal && is_in_box {
             return Location::On;
         }
-        // Without the upper end, a corner counts once where the ring passes through the ray, and
-        // twice or not at all where the ring only touches it.
+        // A side includes its lower end, but not its upper end. So a corner on the ray counts once
+        // where the ring crosses the ray, and twice or not at all where the ring only touches it.
         let meets_ray = (ay.min(by)..ay.max(by)).contains(&y);
         is_inside ^= meets_ray && side_of_line == Ordering::Greater;
     }
     if is_inside { Location::Inside } else { Location::Outside }
 }
 
-/// Returns the corners of a ring and the midpoint of each side.
+/// Returns the corners of a ring and the midpoint of each side. The midpoints are for a hole whose
+/// every corner lies on another ring: they show on which side of that ring the hole is.
 fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     (0..ring.len()).flat_map(|index| {
         let (a, b) = side(ring, index);
@@ -270,7 +272,7 @@ fn format_point([lng, lat]: Point) -> String {
 
 #[expect(clippy::cast_precision_loss, reason = "only shown to people")]
 fn format_place((lng, lat): Place) -> String {
-    format_point([lng as f64 / BILLION / 2.0, lat as f64 / BILLION / 2.0])
+    format_point([lng as f64 / STEPS_PER_DEGREE / 2.0, lat as f64 / STEPS_PER_DEGREE / 2.0])
 }
 
 #[cfg(test)]

@@ -83,9 +83,10 @@ impl Hours {
 /// invalid.
 fn parse_rule(rule: &str) -> Option<Vec<Span>> {
     let mut spans = Vec::new();
-    // `collected`: days whose times have yet to follow, such as "Mo" in "Mo,We 06:00-18:00".
-    // `last`: the days of the previous span, for the second span of "06:00-12:00, 13:00-18:00".
-    let (mut collected, mut last) = (None, [true; 7]);
+    // `pending_days`: days whose times follow in a later part, such as "Mo" in "Mo,We 06:00-18:00".
+    // `last_days`: the days of the previous span, which also apply to a span without days, such as
+    // the second one of "Mo 06:00-12:00, 13:00-18:00".
+    let (mut pending_days, mut last_days) = (None, [true; 7]);
     for part in rule.split(',') {
         let words: Vec<&str> = part.split_whitespace().collect();
         let (days, times) = match words[..] {
@@ -95,17 +96,17 @@ fn parse_rule(rule: &str) -> Option<Vec<Span>> {
             _ => return None,
         };
         if let Some(days) = days {
-            collected = Some(union(collected.unwrap_or([false; 7]), parse_days(days)?));
+            pending_days = Some(union(pending_days.unwrap_or([false; 7]), parse_days(days)?));
         }
         if let Some(times) = times {
-            let days = collected.take().unwrap_or(last);
+            let days = pending_days.take().unwrap_or(last_days);
             let (from, until) = times.split_once('-')?;
             let (from, until) = minute(from).zip(minute(until))?;
-            last = days;
+            last_days = days;
             spans.push(Span { days, from, until });
         }
     }
-    (!spans.is_empty() && collected.is_none()).then_some(spans)
+    (!spans.is_empty() && pending_days.is_none()).then_some(spans)
 }
 
 fn union(a: [bool; 7], b: [bool; 7]) -> [bool; 7] {

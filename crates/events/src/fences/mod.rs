@@ -2,8 +2,8 @@
 //! invalid one. Closes open rings.
 //!
 //! Guarantee: a returned area has closed rings that neither cross nor touch themselves, holes
-//! inside its outline, and valid degrees, so `fence_visits` can decide for every fix whether it is
-//! inside. Polygons of one area may overlap: their union counts.
+//! inside its outline, and valid degrees. So `fence_visits` can decide for every fix whether the
+//! fix is inside. Polygons of one area may overlap: their union counts.
 
 mod geometry;
 pub mod hours;
@@ -356,7 +356,7 @@ mod tests {
                 "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[-3,1],[-2,1],[-2,2],[-3,1]]]",
                 "ring 1 is a hole outside",
             ),
-            // A hole beyond a slanted side, and one to the east of a staircase, level with its
+            // A hole outside a slanted side, and a hole east of a staircase, at the height of its
             // steps.
             (
                 "[[[0,0],[4,0],[0,4],[0,0]],[[3,3],[3.5,3],[3,3.5],[3,3]]]",

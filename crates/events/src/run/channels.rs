@@ -99,11 +99,11 @@ struct Undelivered {
 /// The queues of all channels; see the module.
 pub(super) struct Channels {
     queues: Vec<ChannelQueue>,
-    /// Written events that wait for a channel, by id, and states that are published again although
-    /// the table records no acceptance.
+    /// By id: written events that wait for a channel, and republished states whose acceptance the
+    /// table does not record yet.
     undelivered: HashMap<String, Undelivered>,
-    /// Events to write again: those that a channel accepted, which the table does not record yet,
-    /// and those of [`Self::renew_waiting`].
+    /// Events whose rows are to be written again. Either a channel has accepted the event and the
+    /// table does not record this yet, or [`Self::renew_waiting`] added the event.
     pub(super) unrecorded: Vec<DeliveredEvent>,
     status: Arc<Status>,
 }
@@ -114,11 +114,12 @@ impl Channels {
     }
 
     /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
-    /// an hour, oldest first; `before`: the last earlier state of each topic, and the earlier
-    /// events without a state that the broker has not accepted. MQTT gets the events that are newer
-    /// than the last one it accepted for their topic, so that an older state never replaces a newer
-    /// one. The webhook gets the events in `known`. Returns the kinds of the events that MQTT does
-    /// not get although the broker has not accepted them, one for each event.
+    /// an hour, oldest first. `before`: earlier events, oldest first: the last state of each topic,
+    /// and the events without a state that the broker has not accepted. A channel gets only events
+    /// that it has not accepted. The webhook gets those in `known`. MQTT gets all of them, except
+    /// states that are older than the last one that the broker accepted for their topic: an older
+    /// state must never replace a newer one. Returns the kind of each event that MQTT does not get
+    /// although the broker has not accepted it.
     pub(super) fn resume(
         &mut self,
         before: Vec<DeliveredEvent>,
@@ -140,7 +141,7 @@ impl Channels {
                 outdated.push(delivered.event.kind);
             }
             let event = delivered.event.clone();
-            let pending = self.await_channels(delivered, |channel| match channel {
+            let pending = self.register_pending(delivered, |channel| match channel {
                 Channel::Mqtt => is_newer,
                 Channel::Webhook => index >= first_known,
             });
@@ -150,9 +151,9 @@ impl Channels {
         outdated
     }
 
-    /// Enqueues events, oldest first. States can wait beside the queue of MQTT, and other events
-    /// cannot: so this queue gets the other events first. If it lacks room, it gets the newest
-    /// ones.
+    /// Enqueues events, oldest first. The queue of MQTT gets the events without a state first,
+    /// because states can also wait beside it. If it lacks room even for the events without a
+    /// state, it gets the newest of them, and the older ones are dropped.
     fn push_resumed(&mut self, mut orders: Vec<(Channel, Event)>) {
         let has_state = |event: &Event| event.kind.changes_state();
         orders.sort_by_key(|(channel, event)| *channel == Channel::Mqtt && has_state(event));
@@ -175,17 +176,17 @@ impl Channels {
     /// Enqueues a newly written event for all channels.
     pub(super) fn enqueue(&mut self, delivered: DeliveredEvent) {
         let event = delivered.event.clone();
-        for channel in self.await_channels(delivered, |_| true) {
+        for channel in self.register_pending(delivered, |_| true) {
             self.push(channel, Order::Publish(event.clone()));
         }
     }
 
     /// Registers that an event waits for those channels that have not accepted it and for which
-    /// `accepts` returns true. Returns these channels.
-    fn await_channels(
+    /// `gets_event` returns true. Returns these channels.
+    fn register_pending(
         &mut self,
         delivered: DeliveredEvent,
-        accepts: impl Fn(Channel) -> bool,
+        gets_event: impl Fn(Channel) -> bool,
     ) -> Vec<Channel> {
         let is_accepted = |channel| match channel {
             Channel::Mqtt => delivered.mqtt_at.is_some(),
@@ -193,7 +194,7 @@ impl Channels {
         };
         let channels = self.queues.iter().map(|queue| queue.channel);
         let pending: Vec<_> =
-            channels.filter(|channel| accepts(*channel) && !is_accepted(*channel)).collect();
+            channels.filter(|channel| gets_event(*channel) && !is_accepted(*channel)).collect();
         if !pending.is_empty() {
             let undelivered = Undelivered { pending: pending.clone(), delivery: delivered };
             self.undelivered.insert(undelivered.delivery.event.id(), undelivered);
@@ -208,7 +209,7 @@ impl Channels {
             kind,
             fence: fence.to_owned(),
         };
-        // One kind of event stands for each topic.
+        // For each topic, name one kind of event that is published there.
         let states: [_; TOPICS_PER_DRIVER] = [clear(Kind::Silent, ""), clear(Kind::Fast, "")];
         let fence_topics = |fence: &String| -> [_; TOPICS_PER_FENCE] {
             [Kind::Left, Kind::Slow].map(|kind| clear(kind, fence))
@@ -270,11 +271,12 @@ impl Channels {
         }
     }
 
-    /// Has the rows of waiting events written again if the events became known before
-    /// `known_before`. The next process resumes them from `recent_events`, which keeps a row for
-    /// two days. Leaves out states that wait for MQTT alone, because `event_states` keeps the
-    /// newest. Also leaves out events whose fix is older than `kept_since`, because their rows in
-    /// `events` have expired. Times are in milliseconds since 1970.
+    /// Adds the waiting events that became known before `known_before` to [`Self::unrecorded`], so
+    /// that their rows are written again. The next process resumes events from `recent_events`,
+    /// which keeps a row for only two days. Leaves out states that wait for MQTT alone, because
+    /// `event_states` keeps the newest. Also leaves out events whose fix is older than
+    /// `kept_since`, because their rows in `events` have expired. Times are in milliseconds since
+    /// 1970.
     pub(super) fn renew_waiting(&mut self, known_before: i64, kept_since: i64) {
         let is_renewed = |undelivered: &&Undelivered| {
             let Undelivered { delivery: DeliveredEvent { event, .. }, pending } = undelivered;
@@ -299,7 +301,8 @@ impl Channels {
         }
     }
 
-    /// Counts an event for which the channel's queue has no room. Logs it, at most once a minute.
+    /// Drops an event for which the channel's queue has no room: counts it, and logs it at most
+    /// once a minute.
     fn drop_event(&mut self, channel: Channel, event: &Event) {
         let name = channel.name();
         let dropped = self.status.dropped.with_label_values(&[name]);
@@ -326,7 +329,7 @@ impl Channels {
         self.forget_finished(id);
     }
 
-    /// Forgets an event that no channel is to deliver any more.
+    /// Forgets an event if it waits for no channel any more.
     fn forget_finished(&mut self, id: &str) {
         if self.undelivered.get(id).is_some_and(|undelivered| undelivered.pending.is_empty()) {
             self.undelivered.remove(id);
@@ -384,6 +387,8 @@ mod tests {
             received.push((event.kind, event.ts));
             channels.drain_answers(&mut answers, 9);
         }
+        // The queue has room for two. Beside it waits only the newest state of the contact topic,
+        // and a jump cannot wait there.
         assert_eq!(received, [(Kind::Fast, 1), (Kind::Slow, 2), (Kind::Heard, 6)]);
         assert_eq!((channels.unrecorded.len(), channels.undelivered.len()), (3, 0));
         assert_eq!(channels.status.dropped.with_label_values(&["mqtt"]).get(), 4);
@@ -407,6 +412,7 @@ mod tests {
             delivered(Kind::Silent, 5, None),
             delivered(Kind::Jump, 6, None),
         ];
+        // The broker accepted the contact state of time 3, so those of times 1 and 2 are outdated.
         assert_eq!(channels.resume(before, known), [Kind::Silent, Kind::Heard]);
         let mut received = Vec::new();
         while let Ok(Order::Publish(event)) = queue.try_recv() {
@@ -465,6 +471,7 @@ mod tests {
             .try_send(Answer { channel, id, is_accepted: false, is_repeated: false })
             .expect("the queue of answers has room");
         channels.drain_answers(&mut answers, 9);
+        // Left out: 0, whose fix is too old; 2, which was refused; 3, a state; 9, which is recent.
         channels.renew_waiting(9, 0);
         assert_eq!(channels.unrecorded, [delivered(Kind::Jump, 1)]);
     }

@@ -71,7 +71,7 @@ impl Order {
     }
 
     /// Returns whether the order sets a retained message.
-    pub(super) fn is_state(&self) -> bool {
+    pub(super) fn sets_retained(&self) -> bool {
         match self {
             Self::Publish(event) | Self::Republish(event) => event.kind.changes_state(),
             Self::Clear { .. } => true,
@@ -88,7 +88,7 @@ impl Order {
         };
         let is_kept = matches!(older, Self::Clear { .. }) && !matches!(self, Self::Clear { .. });
         let is_same_driver = self.driver_id() == older.driver_id();
-        !is_kept && self.is_state() && is_same_driver && state(self) == state(older)
+        !is_kept && self.sets_retained() && is_same_driver && state(self) == state(older)
     }
 
     /// Returns whether the order would only repeat the waiting order `older`.
@@ -165,11 +165,11 @@ impl QueueEnds {
 /// driver; `jump` and `off_hours` are not states.
 pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> String {
     let state = match kind {
-        Kind::Entered | Kind::Overstayed | Kind::Left => format!("fence/{}", level(fence)),
-        Kind::OffHours => format!("off_hours/{}", level(fence)),
+        Kind::Entered | Kind::Overstayed | Kind::Left => format!("fence/{}", topic_level(fence)),
+        Kind::OffHours => format!("off_hours/{}", topic_level(fence)),
         Kind::Silent | Kind::Heard => "contact".to_owned(),
         Kind::Fast | Kind::Slow if fence.is_empty() => "speed".to_owned(),
-        Kind::Fast | Kind::Slow => format!("speed/{}", level(fence)),
+        Kind::Fast | Kind::Slow => format!("speed/{}", topic_level(fence)),
         Kind::Jump => "jump".to_owned(),
     };
     format!("{prefix}/{driver_id}/{state}")
@@ -177,7 +177,7 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
 
 /// Escapes a fence's name so that it is one level of a topic. Also escapes control characters: a
 /// broker may close the connection when it receives one, and would do so at every retry.
-fn level(name: &str) -> String {
+fn topic_level(name: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !"%/+#".contains(c);
     let percent = |c: char| c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect();
     name.chars().map(|c| if is_plain(c) { c.to_string() } else { percent(c) }).collect()
@@ -197,8 +197,8 @@ pub(super) fn payload(event: &Event) -> Vec<u8> {
 }
 
 /// Logs the first failure of an outage and its end, and delays the attempts to connect. An outage
-/// ends when no event that failed waits any more, because `/readyz` and the log must not alternate
-/// while the channel accepts some events and refuses others.
+/// ends when no event that failed waits any more. If it ended with the next accepted event,
+/// `/readyz` and the log would alternate while the channel accepts some events and refuses others.
 pub(super) struct Outage {
     channel: Channel,
     status: Arc<Status>,
@@ -253,11 +253,11 @@ impl Outage {
         }
     }
 
-    /// Records that the channel is connected, or has accepted an event. `has_failed`: an event that
-    /// failed before still waits, so the outage continues.
-    pub(super) fn succeed(&mut self, has_failed: bool) {
+    /// Records that the channel is connected, or has accepted an event. `failed_event_waits`: an
+    /// event that failed before still waits, so the outage continues.
+    pub(super) fn succeed(&mut self, failed_event_waits: bool) {
         self.retry_after = RETRY_PAUSE_MIN;
-        if has_failed {
+        if failed_event_waits {
             return;
         }
         if self.is_reported {
@@ -267,8 +267,8 @@ impl Outage {
     }
 
     /// Ends an outage without a success if no event that failed waits any more.
-    pub(super) fn lapse(&mut self, has_failed: bool) {
-        if self.is_reported && !has_failed {
+    pub(super) fn lapse(&mut self, failed_event_waits: bool) {
+        if self.is_reported && !failed_event_waits {
             self.reset();
         }
     }
@@ -289,7 +289,7 @@ mod tests {
     fn fence_name_is_one_topic_level() {
         let names = ["Köln Süd", "a/b", "+", "#", "100 %", "nul\0", "line\n\u{85}"];
         let levels = ["Köln Süd", "a%2Fb", "%2B", "%23", "100 %25", "nul%00", "line%0A%C2%85"];
-        assert_eq!(names.map(level), levels);
+        assert_eq!(names.map(topic_level), levels);
         assert_eq!(
             topic("fleet/events", "anna", Kind::Left, "a/b"),
             "fleet/events/anna/fence/a%2Fb"

@@ -3,8 +3,9 @@
 //!
 //! Guarantee: a driver's deliveries leave in the order in which they arrived. The time of a call is
 //! logarithmic in the number of drivers, and at most linear in the number of deliveries of its
-//! driver. Exception: [`Lanes::take`] also moves the lanes whose rule began to fail or to be
-//! limited since they were scheduled, each once for each failure or limit.
+//! driver. Exception: if a rule has begun to fail or to be limited, [`Lanes::take`] also
+//! reschedules the lanes that were scheduled earlier with this rule. It does so once for each lane
+//! and each failure or limit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -50,7 +51,8 @@ pub(super) struct Waiting<T> {
     is_kept: bool,
 }
 
-/// When a lane is due, and a number that tells lanes with the same time apart.
+/// Time at which a lane is due, and a serial number, so that two lanes with the same time have
+/// different keys.
 type DueAt = (Instant, u64);
 
 /// A driver's deliveries.
@@ -78,8 +80,9 @@ struct Limit {
 impl Limit {
     /// Returns the limit that follows `before`. `time`: pause that the receiver asks for. A failure
     /// while a limit lasts belongs to this limit, because the delivery may have been in flight when
-    /// the limit began. The pauses of such deliveries end a little later. So the limit lasts one
-    /// second longer than the receiver asks for, and all of them are then tried again in order.
+    /// the limit began. Such a delivery fails a little later, so its own pause ends a little later,
+    /// too. Therefore the limit lasts one second longer than the receiver asks for: after that, all
+    /// these deliveries are tried again in order.
     fn next(before: Option<Self>, now: Instant, time: Duration) -> Self {
         match before {
             None => Self {
@@ -103,6 +106,7 @@ impl Limit {
 #[derive(Debug)]
 pub(super) struct Lanes<T> {
     lanes: HashMap<String, Lane<T>>,
+    /// The drivers whose lane is scheduled with each prospect, by the time at which it is due.
     sound: BTreeMap<DueAt, String>,
     doubtful: BTreeMap<DueAt, String>,
     failed_lanes: BTreeMap<DueAt, String>,
@@ -179,8 +183,8 @@ impl<T> Lanes<T> {
     }
 
     /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one delivery: the
-    /// new one if it would wait behind a failure, or if no other one does; otherwise one that waits
-    /// behind a failure.
+    /// new one if it would wait behind a failure; otherwise another one that waits behind a
+    /// failure; the new one if there is no such delivery.
     pub(super) fn push(
         &mut self,
         driver_id: String,
@@ -223,7 +227,7 @@ impl<T> Lanes<T> {
             Some(lane) => {
                 lane.waiting.push_back(waiting);
                 lane.droppable += droppable;
-                self.note_evictable(&driver_id);
+                self.update_evictable(&driver_id);
             }
             None => {
                 let lane = Lane { waiting: VecDeque::from([waiting]), droppable, due: None };
@@ -233,11 +237,11 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Removes the waiting deliveries of the driver for which `is_older` returns true. If it
-    /// removes any, the new delivery waits behind all others of the driver, and inherits the
-    /// failures of the oldest removed one. Otherwise a receiver that refuses both would get more
-    /// attempts. `is_kept`: the new delivery is never dropped. Returns the removed deliveries; if
-    /// there is none, returns `item` as an error.
+    /// Enqueues `item` in place of the driver's waiting deliveries for which `is_older` returns
+    /// true, and returns these. If there are none, changes nothing and returns `item` as an error.
+    /// `item` then waits behind all other deliveries of the driver. It inherits the failures of the
+    /// oldest removed one, because a receiver that refuses both must not get more attempts.
+    /// `is_kept`: `item` is never dropped.
     pub(super) fn replace(
         &mut self,
         (driver_id, rule): (&str, Rule),
@@ -266,11 +270,12 @@ impl<T> Lanes<T> {
             self.forget(&waiting);
             removed.push(waiting.item);
         }
-        // The lane's next delivery is another one now. Keep the pause if it has failed.
+        // The lane has another first delivery now. If that one has failed, keep the lane's due
+        // time, so that its pause lasts.
         if is_first_older && let Some((at, _)) = self.unschedule(driver_id) {
             self.schedule(driver_id, if has_next_failed { at } else { now });
         } else {
-            self.note_evictable(driver_id);
+            self.update_evictable(driver_id);
         }
         Ok(removed)
     }
@@ -304,9 +309,9 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Removes and returns the delivery of this prospect that has been due for longest. Until
-    /// [`Self::succeed`], [`Self::give_up`], [`Self::abandon`], [`Self::retry`] or
-    /// [`Self::requeue`], no other delivery of its driver is returned.
+    /// Removes and returns the delivery of this prospect that has been due for longest. No other
+    /// delivery of its driver is returned until [`Self::succeed`], [`Self::give_up`],
+    /// [`Self::abandon`], [`Self::retry`] or [`Self::requeue`] is called for it.
     pub(super) fn take(&mut self, prospect: Prospect, now: Instant) -> Option<Waiting<T>> {
         while self.is_due(prospect, now) {
             let driver_id = self.due(prospect).first_key_value()?.1.clone();
@@ -344,7 +349,7 @@ impl<T> Lanes<T> {
     }
 
     /// Ends a delivery that failed and will not be tried again. The next one of its rule is
-    /// suspect; the next one of its driver is due at `not_before`.
+    /// doubtful; the next one of its driver is due at `not_before`.
     pub(super) fn abandon(&mut self, failed: &Waiting<T>, not_before: Instant) {
         self.mark_failing(&failed.rule);
         self.give_up(failed, not_before);
@@ -358,10 +363,10 @@ impl<T> Lanes<T> {
         Some(self.failing.entry(rule.clone()).or_default())
     }
 
-    /// Delays the deliveries of a rule whose rate the receiver limits: for `time`, or, if that is
-    /// longer, for a pause that doubles until one of them is accepted. Returns when the failed
-    /// delivery may be tried again: before the others of its rule, or after them if none was
-    /// accepted since the previous limit, because the limit may then concern its driver alone.
+    /// Delays the deliveries of a rule whose rate the receiver limits. The delay is `time`, or, if
+    /// longer, a pause that doubles until one of them is accepted. Returns when the failed delivery
+    /// may be tried again. Usually that is before the others of its rule. It is after them if none
+    /// was accepted since the previous limit, because the limit may then concern its driver alone.
     pub(super) fn limit(&mut self, failed: &Waiting<T>, now: Instant, time: Duration) -> Instant {
         let Some(limit) = self.mark_failing(&failed.rule) else { return now + time };
         let next = Limit::next(limit.take(), now, time);
@@ -409,11 +414,11 @@ impl<T> Lanes<T> {
         let evicted = waiting.remove(index)?;
         self.forget(&evicted);
         if index == 0 {
-            // The prospect of the lane's next delivery may be another one.
+            // The lane's new first delivery may have another prospect.
             let (at, _) = self.unschedule(&driver_id)?;
             self.schedule(&driver_id, at);
         } else {
-            self.note_evictable(&driver_id);
+            self.update_evictable(&driver_id);
         }
         Some(evicted)
     }
@@ -430,7 +435,7 @@ impl<T> Lanes<T> {
     }
 
     /// Adds the lane to the evictable ones, or removes it from them.
-    fn note_evictable(&mut self, driver_id: &str) {
+    fn update_evictable(&mut self, driver_id: &str) {
         let Some(lane) = self.lanes.get(driver_id) else { return };
         let Some((prospect, due_at)) = lane.due else { return };
         let key = (prospect == Prospect::Failed, due_at);
@@ -467,7 +472,7 @@ impl<T> Lanes<T> {
         let due_at = (at, self.scheduled);
         lane.due = Some((prospect, due_at));
         self.due_mut(prospect).insert(due_at, driver_id.to_owned());
-        self.note_evictable(driver_id);
+        self.update_evictable(driver_id);
     }
 
     fn due(&self, prospect: Prospect) -> &BTreeMap<DueAt, String> {
@@ -534,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_of_a_failing_rule_are_suspect_until_one_succeeds() {
+    fn deliveries_of_a_failing_rule_are_doubtful_until_one_succeeds() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for (driver_id, fence) in [("a", "bad"), ("b", "bad"), ("c", "good")] {
             lanes.push(driver_id.to_owned(), rule(fence), 1, now);
@@ -551,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn requeued_delivery_does_not_make_its_rule_suspect() {
+    fn requeued_delivery_makes_no_other_one_doubtful() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for driver_id in ["a", "b"] {
             lanes.push(driver_id.to_owned(), rule("yard"), 1, now);
@@ -589,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_eight_deliveries_is_suspect_while_sound_ones_are_due() {
+    fn one_of_eight_deliveries_is_not_sound_while_sound_ones_are_due() {
         let (now, mut lanes) = (Instant::now(), Lanes::default());
         for n in 0..40 {
             lanes.push(format!("d{n}"), rule(if n < 2 { "bad" } else { "good" }), n, now);
@@ -603,6 +608,7 @@ mod tests {
             Some(taken.item)
         };
         let taken: Vec<u32> = std::iter::from_fn(take).collect();
+        // Delivery 0 has failed, and 1 has its rule: each leaves at an eighth turn.
         let expected: Vec<u32> = (2..8).chain([1]).chain(8..15).chain([0]).chain(15..40).collect();
         assert_eq!(taken, expected);
     }

@@ -2,8 +2,8 @@
 //! accept.
 //!
 //! Guarantee: each of them that was written within two days is resumed, or counted as dropped and
-//! logged. Exceptions: the count fails, which is logged; for MQTT, the event became known before
-//! the broker accepted a first event, perhaps because `events.topic` was not set then.
+//! logged. Exceptions: the count fails, which is logged; or an event for MQTT became known before
+//! the broker accepted its very first event, perhaps because `events.topic` was not set then.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Leftovers {
             let known = (since, known_at);
             leftovers.unpublished = store.unpublished_without_state_in(known).await?;
             leftovers.mqtt = counted(Channel::Mqtt, store.unpublished_in(known).await);
-            // The count includes the events that are published after all.
+            // Subtract the events in `unpublished`, which MQTT still gets.
             for delivered in &leftovers.unpublished {
                 if let Some(events) = leftovers.mqtt.get_mut(delivered.event.kind.name()) {
                     *events = events.saturating_sub(1);
@@ -59,8 +59,9 @@ impl Leftovers {
         Ok(leftovers)
     }
 
-    /// Counts the events that no channel gets as dropped, and logs them. `outdated`: further events
-    /// that MQTT does not get, because the broker has a newer state of their topic.
+    /// Counts the events that a channel does not get as dropped by that channel, and logs their
+    /// numbers. `outdated`: further events that MQTT does not get, because the broker has a newer
+    /// state of their topic.
     pub(super) fn report(mut self, outdated: &[Kind], status: &Status) {
         for kind in outdated {
             *self.mqtt.entry(kind.name().to_owned()).or_default() += 1;

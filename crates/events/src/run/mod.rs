@@ -2,15 +2,15 @@
 //! events into the table `events`, and delivers them over MQTT and to a webhook.
 //!
 //! Guarantee: an event is written before it is delivered. Delivery is retried until the channel
-//! accepts the event. Exceptions: the channel refuses the event for good, its queue is full, or the
-//! webhook fails for a quarter of an hour.
+//! accepts the event. Exceptions: the channel refuses the event for good, the channel's queue is
+//! full, or the webhook fails for a quarter of an hour.
 //!
 //! This holds even after kill -9: a new process replays the last quarter of an hour, and the same
 //! fixes give the same events with the same ids. So a channel may receive an event twice, but the
 //! table has it once. All state is in ClickHouse.
 //!
-//! Runs as a process of its own, because it must never delay the consumer, and because the map sees
-//! only each driver's newest fix.
+//! This is a process of its own. It is not part of the consumer, because it must never delay an
+//! insert. It is not part of the map server, which reads only each driver's newest fix.
 
 mod channels;
 mod deliver;
@@ -73,10 +73,10 @@ const CLEARED_MAX: usize = 100_000;
 const CLOCK_LOG_EVERY: Duration = Duration::from_secs(60);
 const WRITE_FAILED: &str = "writing events failed";
 /// The name of the polling task in `/readyz`.
-const PART: &str = "clickhouse";
+const TASK: &str = "clickhouse";
 
 /// State of the polling task; see the module.
-struct Events {
+struct Poller {
     clickhouse: ClickHouse,
     /// Writes events. Does not retry: the next poll tries again, and `/readyz` shows the error.
     writer: Writer,
@@ -104,8 +104,11 @@ struct Events {
     /// Names of the invalid fences, which cause no events and are logged already.
     invalid_fences: BTreeSet<String>,
     began: Instant,
+    /// Limits the log lines about clock steps.
     clock_log: Throttle,
+    /// Limits the log lines about inserts with too many fixes.
     crowded_log: Throttle,
+    /// Limits the log line about drivers that this process has no room to watch.
     drivers_log: Throttle,
 }
 
@@ -115,7 +118,7 @@ struct Events {
 /// The start failed, or a task ended unexpectedly.
 pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let status = Arc::new(Status::new());
-    status.health.set(PART, vec!["events: starting".to_owned()]);
+    status.health.set(TASK, vec!["events: starting".to_owned()]);
     let mut signals = Signals::new()?;
     let listener = TcpListener::bind(config.http.listen)
         .await
@@ -132,7 +135,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     let waited = Cell::new(false);
     let report_waiting = |why: &str| {
         waited.set(true);
-        status.health.set(PART, vec![format!("clickhouse: {why}")]);
+        status.health.set(TASK, vec![format!("clickhouse: {why}")]);
     };
     tokio::select! {
         ready = tables::until_ready(&clickhouse, report_waiting) => ready?,
@@ -142,11 +145,11 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
     // `/livez` fail.
     let beats = async {
         loop {
-            status.health.beat(PART, std::time::Instant::now());
+            status.health.beat(TASK, std::time::Instant::now());
             sleep(POLL_EVERY).await;
         }
     };
-    let mut events = Events {
+    let mut poller = Poller {
         clickhouse,
         writer: Writer::new(config.clickhouse.insert_timeout, Retry::Never),
         config,
@@ -169,7 +172,7 @@ pub(crate) async fn run(config: Config) -> Result<Outcome> {
         drivers_log: Throttle::once(),
     };
     tokio::select! {
-        () = events.poll_forever(&mut answers) => {}
+        () = poller.poll_forever(&mut answers) => {}
         () = beats => {}
         () = signals.next() => info!(
             "stopping: the next process delivers the events that wait, but posts none older than a \
@@ -211,7 +214,7 @@ fn start_channels(
     queues
 }
 
-impl Events {
+impl Poller {
     async fn poll_forever(&mut self, answers: &mut mpsc::Receiver<Answer>) {
         let mut log = Throttle::once();
         let mut is_restored = false;
@@ -234,11 +237,11 @@ impl Events {
                     }
                     self.status
                         .health
-                        .set(PART, vec![format!("clickhouse: {why}: events are late")]);
+                        .set(TASK, vec![format!("clickhouse: {why}: events are late")]);
                 }
                 Ok(_) => {
                     log.reset();
-                    self.status.health.set(PART, Vec::new());
+                    self.status.health.set(TASK, Vec::new());
                 }
                 Err(error) => {
                     self.had_outage = true;
@@ -246,7 +249,7 @@ impl Events {
                     if log.allow(std::time::Instant::now()) {
                         warn!(why, "waiting for ClickHouse: no events are found meanwhile");
                     }
-                    self.status.health.set(PART, vec![format!("clickhouse: {why}")]);
+                    self.status.health.set(TASK, vec![format!("clickhouse: {why}")]);
                 }
             }
         }
@@ -259,12 +262,13 @@ impl Events {
         let store = EventStore(&self.clickhouse);
         let known = store.events_since(now - REPLAY_MS).await?;
         let states = store.states().await?;
-        // If an event is ahead of the clock, the clock was set back, and the order of inserts is
-        // not that of their times. The event may be older than two days; then only its state is
-        // known.
+        // An event ahead of the clock shows that the clock was set back, so insert times no longer
+        // show the order of the inserts. Search the states as well: `recent_events` keeps an event
+        // for two days only.
         let newest = known.iter().chain(&states).map(|delivered| delivered.event.known_at).max();
         let newest = newest.filter(|known_at| *known_at > now + STEP_MS);
-        // The fixes before the step have later times than those after it.
+        // After such a step, replay nothing: the fixes from before the step have later insert times
+        // than those after it. Restore them although their insert times are ahead of the clock.
         let (since, fixes_until) = match newest {
             Some(known_at) => (now, known_at.saturating_add(DAY_MS)),
             None => (now - REPLAY_MS, now - REPLAY_MS),
@@ -300,8 +304,8 @@ impl Events {
         let channels = (self.config.events.topic.is_some(), self.config.webhook.is_some());
         let mut leftovers =
             Leftovers::read(&EventStore(&self.clickhouse), now - REPLAY_MS, channels).await?;
-        // The channels must know the erased drivers before they get the first event, because a
-        // crash may have come before the rows of a driver were removed.
+        // The channels must know the erased drivers before they get the first event: after a crash,
+        // the table may still have events of an erased driver.
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
         (self.watch, self.reader) = (watch, Reader::new(since));
         known.iter().for_each(|delivered| self.remember(&delivered.event));
@@ -322,7 +326,7 @@ impl Events {
         let began = Instant::now();
         self.reread().await?;
         if !self.unwritten.is_empty() {
-            // On an error nothing more is read, so `unwritten` stays bounded.
+            // If this fails, the poll reads nothing more, so `unwritten` stays bounded.
             self.write(answers).await?;
         }
         if std::mem::take(&mut self.had_outage) {
@@ -355,17 +359,18 @@ impl Events {
     }
 
     /// Publishes every state again, and clears the topics of all erased drivers: at the start, and
-    /// when the broker may have come back with an older save of its retained messages.
+    /// when the broker may have restarted from an older copy of its retained messages.
     async fn republish(&mut self) -> Result<()> {
         let states = EventStore(&self.clickhouse).states().await?;
         self.retained_lost.mark_unchanged();
         info!(states = states.len(), "publishing every state: the broker may not have all of them");
         self.channels.republish(states);
         let erased = Arc::clone(&self.erased.borrow());
-        self.clear_unwatched(&erased, &Erased::default());
+        self.clear_newly_erased(&erased, &Erased::default());
         Ok(())
     }
 
+    /// Updates the count of missing numbers, and logs what may make events late, missing or wrong.
     fn report(&mut self) {
         self.status.missing.set(self.watch.missing());
         let (step_ms, now) = (self.reader.step_ms(), std::time::Instant::now());
@@ -439,8 +444,8 @@ impl Events {
     /// Remembers the event's id for as long as a poll may read its fix again.
     fn remember(&mut self, event: &Event) {
         let oldest = event.known_at - 2 * REPLAY_MS;
-        // For a long time after the clock was set back, no event counts as too old: `KNOWN_MAX`
-        // then bounds their number.
+        // After the clock was set back, no remembered event counts as too old until the clock has
+        // caught up. Until then, `KNOWN_MAX` bounds their number.
         while let Some((known_at, _)) = self.known_order.front()
             && (*known_at < oldest || self.known_order.len() >= KNOWN_MAX)
         {
@@ -458,8 +463,8 @@ impl Events {
         if self.read_at.is_some_and(|at| at.elapsed() < REREAD_EVERY) {
             return Ok(());
         }
-        // The other replica may receive fixes later than this replica did, so handle the change
-        // like an outage.
+        // After a change of endpoint, another replica answers. It may receive fixes later than the
+        // previous one did, so handle the change like an outage.
         self.had_outage |= tables::return_to_own_endpoint(&self.clickhouse).await;
         self.watch.rules = self.rules().await?;
         let erased = Arc::clone(self.clickhouse.erased().await?.erased());
@@ -470,9 +475,10 @@ impl Events {
             self.channels.clear(&driver_id, &fences);
         }
         let before = self.erased.send_replace(Arc::clone(&erased));
-        // After the first connection to the broker, `republish` clears the topics of all of them.
+        // Skip the first read: `republish` clears the topics of all erased drivers once the broker
+        // is connected.
         if self.read_at.replace(Instant::now()).is_some() {
-            self.clear_unwatched(&erased, &before);
+            self.clear_newly_erased(&erased, &before);
         }
         Ok(())
     }
@@ -480,7 +486,7 @@ impl Events {
     /// Clears the topics of the erased drivers that are not in `before`. Clears them for every
     /// fence: if a driver was erased while no process ran, this process does not know which topics
     /// the driver has.
-    fn clear_unwatched(&mut self, erased: &Erased, before: &Erased) {
+    fn clear_newly_erased(&mut self, erased: &Erased, before: &Erased) {
         let areas = self.watch.rules.areas.iter();
         let fences: BTreeSet<_> = areas.map(|area| area.name.clone()).collect();
         let fences = Vec::from_iter(fences);

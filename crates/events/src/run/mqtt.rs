@@ -17,10 +17,10 @@ use milepost_core::error_chain;
 /// If a connection of at least this age ends, the broker may have restarted. Younger connections
 /// usually end because a second process uses the same client id.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
-/// After a message that was not sound ([`Prospect`]) ended the connection, all messages that failed
-/// before, for whatever reason, pause for this long. While a sound message is due, doubtful ones
-/// pause as well. Without the pause, hundreds of such messages would keep the channel reconnecting
-/// while others wait.
+/// Pause after a message that was not sound ([`Prospect`]) ended the connection. It applies to all
+/// messages that failed before, for whatever reason, and, while a sound message is due, to doubtful
+/// ones. Without the pause, hundreds of such messages would keep the channel reconnecting while
+/// others wait.
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
@@ -39,9 +39,10 @@ const LIMIT_LASTS: Duration = Duration::from_secs(60);
 /// between them, and counts in `ends` how often the broker may have lost its retained messages.
 ///
 /// If the broker does not accept an order, only the later orders of the same driver wait. If too
-/// many orders wait, further ones take the place of those that wait behind a refusal; but while the
-/// broker limits the rate, or the next order of some driver is [doubtful](Prospect::Doubtful),
-/// further ones stay in the queue of the main task, which keeps the newest state of each topic.
+/// many orders wait, each further one takes the place of an order that waits behind a refusal.
+/// Exception: the broker limits the rate, or the next order of some driver is
+/// [doubtful](Prospect::Doubtful). Meanwhile, further orders stay in the queue of the main task,
+/// which keeps the newest state of each topic.
 pub(super) async fn mqtt(mqtt: Mqtt, prefix: String, mut ends: QueueEnds, status: Arc<Status>) {
     let mut outage = Outage::new(Channel::Mqtt, status);
     let (mut nodes, mut backlog) = (mqtt.nodes.iter().cycle(), Backlog::default());
@@ -213,7 +214,7 @@ impl Backlog {
             }
             Err(order) => {
                 let dropped = self.lanes.push(driver_id, rule, order, now);
-                self.has_gap |= dropped.as_ref().is_some_and(Order::is_state);
+                self.has_gap |= dropped.as_ref().is_some_and(Order::sets_retained);
                 dropped.into_iter().map(|dropped| (dropped, TOO_MANY_WAIT)).collect()
             }
         }
@@ -325,8 +326,9 @@ impl Presence {
     }
 
     /// Records the end of a connection. `is_explained`: it ended at a message that may be the
-    /// cause, so the broker was probably not away. Otherwise each attempt to publish a message that
-    /// the broker never accepts would cause every state to be published again.
+    /// cause, so the broker was probably not away. Without this distinction, each attempt to
+    /// publish a message that the broker never accepts would cause every state to be published
+    /// again.
     fn handle_disconnect(&mut self, is_explained: bool, now: Instant) {
         self.is_explained = is_explained;
         self.was_away = !is_explained && now - self.connected_at >= CONNECTION_AGE_MIN;
@@ -432,6 +434,8 @@ mod tests {
             stream.write_all(&[0x20, 3, 1, 0, 0]).await.unwrap();
             stream
         };
+        // The first connection always counts. After a later one, states are published again only if
+        // the connection before it lasted for CONNECTION_AGE_MIN.
         for (age, expected) in [(CONNECTION_AGE_MIN, 1), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
             let stream = welcome().await;
             let counted = lost.wait_for(|n| *n == expected);
@@ -488,8 +492,8 @@ mod tests {
 
     impl Broker {
         /// Starts a broker that serves one connection after the other and resumes the session each
-        /// time. `respond` returns the reason code for a packet, by its text and the number of
-        /// earlier ones; `None` ends the connection.
+        /// time. `respond` gets a packet's text and the number of packets before it, and returns
+        /// the reason code of the answer; `None` ends the connection.
         async fn start(respond: impl Fn(&str, usize) -> Option<u8> + Send + 'static) -> Self {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("mqtt://{}", listener.local_addr().unwrap());
@@ -742,7 +746,8 @@ mod tests {
         assert_eq!(backlog.lanes.len(), 2);
     }
 
-    /// The rule of an event may fail because the broker hangs up at another driver's.
+    /// The rule of an event may be failing because the broker ended the connection at another
+    /// driver's event.
     #[test]
     fn states_of_a_driver_without_a_failure_are_all_published() {
         let (now, mut backlog) = (Instant::now(), Backlog::default());
@@ -772,14 +777,15 @@ mod tests {
         backlog
     }
 
-    /// Has the broker refuse each order that has not failed yet.
+    /// Requeues each sound order, as if the broker refused it.
     fn fail_sound(backlog: &mut Backlog, now: Instant) {
         while let Some(sound) = backlog.lanes.take(Prospect::Sound, now) {
             backlog.lanes.requeue(sound, now, now);
         }
     }
 
-    /// The retained message of an erased driver would stay at the broker.
+    /// If such an order were dropped, the retained message of an erased driver would stay at the
+    /// broker.
     #[test]
     fn full_lanes_drop_no_order_that_clears_a_topic() {
         let now = Instant::now();
@@ -793,7 +799,8 @@ mod tests {
                 assert!(backlog.push(clear(driver_id, kind), now).is_empty());
             }
         }
-        // The event of the topic makes room for one other.
+        // The order that clears d0's contact topic replaced d0's event. This left room for one
+        // order.
         assert!(backlog.push(silent("b"), now).is_empty());
         for n in 0..100 {
             assert_eq!(backlog.push(silent(&format!("c{n}")), now).len(), 1);
@@ -868,7 +875,8 @@ mod tests {
         assert!(dropped.id.starts_with('d') && backlog.has_gap);
     }
 
-    /// A failing rule of events that the broker never got must not empty the queue.
+    /// All orders are of a failing rule, and most were never tried: new orders must not replace
+    /// these.
     #[test]
     fn full_lanes_leave_orders_in_the_queue_while_untried_ones_wait() {
         let now = Instant::now();
@@ -935,7 +943,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn event_behind_a_replaced_refusal_is_published_soon() {
+    async fn event_behind_a_replaced_refused_event_is_published_soon() {
         let mut broker =
             Broker::start(|text, _| Some(if text.contains("/speed") { 0x87 } else { 0 })).await;
         broker.send("d", Kind::Fast).await;

@@ -45,10 +45,12 @@ type Post = Waiting<Event>;
 /// The waiting events, and how fast they may be posted.
 struct Posts {
     lanes: Lanes<Event>,
-    /// Number of posts in flight, by prospect.
+    /// Number of posts in flight whose event is sound.
     sound: usize,
+    /// Number of posts in flight whose event is doubtful or failed.
     suspect: usize,
-    /// The last post failed. Until the webhook accepts one, at most one suspect post is in flight.
+    /// The last post failed. Until the webhook accepts one, at most one post that is not sound is
+    /// in flight.
     is_failing: bool,
     /// The webhook limits the rate of posts, and has asked for none before this time.
     resumes_at: Instant,
@@ -251,7 +253,8 @@ async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), F
         .await
         .map_err(|_| transient(format!("no answer within {RESPONSE_TIMEOUT:?}")))?
         .map_err(|error| transient(error_chain(&error)))?;
-    let (status, pause) = (answer.status(), pause(answer.status(), answer.headers()));
+    let (status, headers) = (answer.status(), answer.headers());
+    let pause = requested_pause(status, headers);
     // The status code alone decides the result. If the body never ends, the only loss is that the
     // connection cannot be reused.
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect();
@@ -277,9 +280,9 @@ async fn post(client: &Client, webhook: &Webhook, event: &Event) -> Result<(), F
 
 /// Returns the pause that an answer 429 or 503 asks for in `Retry-After`, in seconds or until a
 /// date (RFC 9110, 10.2.3), at most [`RETRY_AFTER_MAX`]. A date is compared with the answer's own
-/// `Date`, because this machine's clock may be wrong. A value that is neither is ignored; a 429
-/// without a value asks for a pause of 0.
-fn pause(status: StatusCode, headers: &HeaderMap) -> Option<Pause> {
+/// `Date`, because this machine's clock may be wrong. A value in any other form is ignored. A 429
+/// without a valid value asks for a pause of 0.
+fn requested_pause(status: StatusCode, headers: &HeaderMap) -> Option<Pause> {
     let is_rate_limit = status == StatusCode::TOO_MANY_REQUESTS;
     if !is_rate_limit && status != StatusCode::SERVICE_UNAVAILABLE {
         return None;
@@ -349,8 +352,8 @@ mod tests {
     }
 
     impl Hook {
-        /// Starts a webhook that answers each post as `respond` says: with a status and headers,
-        /// or never.
+        /// Starts a webhook. `respond` gets an event's id and the number of the attempt, and
+        /// returns the status and headers of the answer; `None`: the webhook never answers.
         async fn start(respond: fn(&str, usize) -> Option<&'static str>) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("http://{}", listener.local_addr().unwrap());
@@ -398,7 +401,7 @@ mod tests {
             self.orders.send(Order::Publish(event)).await.unwrap();
         }
 
-        /// Waits until the webhook has accepted this event.
+        /// Returns whether the webhook accepts this event within this time.
         async fn accepts(&mut self, id: &str, within: Duration) -> bool {
             let accepted = async {
                 while let Some(answer) = self.answers.recv().await {
@@ -547,6 +550,7 @@ mod tests {
             }
             assert_eq!(accepted, second - 60 + 2); // no event of the depot waits
         }
+        // Each limit lasts 61 s, and the two drivers of the rule take turns.
         let expected = [("p", 61), ("q", 122), ("p", 183), ("q", 244)];
         assert_eq!(limited, expected.map(|(id, second)| (id.to_owned(), second)));
     }
@@ -655,7 +659,7 @@ mod tests {
             if let Some(date) = date {
                 headers.insert(DATE, date.parse().unwrap());
             }
-            let pause = pause(StatusCode::from_u16(status).unwrap(), &headers);
+            let pause = requested_pause(StatusCode::from_u16(status).unwrap(), &headers);
             pause.map(|pause| pause.time.as_secs())
         };
         let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");

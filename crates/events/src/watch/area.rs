@@ -73,12 +73,15 @@ impl Area {
                 && (south - margin_lat..=north + margin_lat).contains(&lat)
         };
         [lng, lng - 360.0, lng + 360.0].into_iter().filter(is_in_box).any(|lng| {
-            let flat = |[x, y]: [f64; 2]| {
+            // East and north of the place.
+            let to_metres = |[x, y]: [f64; 2]| {
                 [(x - lng) * metres_per_degree_lng, (y - lat) * METRES_PER_DEGREE]
             };
             self.polygons.iter().flatten().any(|ring| {
                 let next = ring.iter().cycle().skip(1);
-                ring.iter().zip(next).any(|(a, b)| metres_to_segment(flat(*a), flat(*b)) <= margin)
+                ring.iter()
+                    .zip(next)
+                    .any(|(a, b)| metres_to_segment(to_metres(*a), to_metres(*b)) <= margin)
             })
         })
     }

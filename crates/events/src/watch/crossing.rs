@@ -23,7 +23,7 @@ pub(super) const ALONE_MS: i64 = 120_000;
 /// is carried away.
 const REST_M: f64 = 1_000.0;
 
-/// A fix among the fences.
+/// The fences around a fix, and those whose border the driver may have crossed at it.
 pub(super) struct Surroundings<'a> {
     /// The areas that contain the fix, and the areas that the driver has not left yet because the
     /// fix is within their margin.
@@ -34,8 +34,8 @@ pub(super) struct Surroundings<'a> {
 }
 
 impl<'a> Surroundings<'a> {
-    /// Finds the fences around a fix, and those whose border it is beyond. `fences`: the driver's
-    /// state at each fence.
+    /// Finds the fences around a fix, and those whose border is between the fix and the driver's
+    /// state. `fences`: the driver's state at each fence.
     pub(super) fn locate(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::area::Area;
 use super::crossing::{ALONE_MS, Surroundings, is_at_rest};
 use super::event::{Event, Fix, GAP_MS_MAX, Kind, event};
-use super::fenced::{Limited, Speeding, Stay, judge_hours};
+use super::fenced::{Speeding, Stay, TimeLimited, judge_hours};
 use super::rhythm::Rhythm;
 use super::rules::Rules;
 use super::sequence::Sequence;
@@ -46,7 +46,7 @@ impl Driver {
     /// last one. An inaccurate fix only ends a silence. A fix reached at an impossible speed
     /// becomes the suspect, which the next fix confirms or shows to be a jump.
     pub(super) fn handle_fix(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
-        if self.last_fix.as_ref().is_some_and(|last| order(&fix) <= order(last)) {
+        if self.last_fix.as_ref().is_some_and(|last| sort_key(&fix) <= sort_key(last)) {
             return;
         }
         if let Some(last) = &self.last_fix {
@@ -93,7 +93,7 @@ impl Driver {
         last: &Fix,
         (since, now): (i64, i64),
         rules: &Rules,
-        limited: &Limited,
+        limited: &TimeLimited,
     ) -> Option<i64> {
         let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
         let silence_limit = |(fence, _): (&String, &Stay)| {
@@ -215,7 +215,7 @@ impl Driver {
 }
 
 /// Returns the sort key of fixes: the device's clock, then its counter, as in `last_positions`.
-fn order(fix: &Fix) -> (i64, u32) {
+fn sort_key(fix: &Fix) -> (i64, u32) {
     (fix.ts, fix.seq)
 }
 

@@ -128,8 +128,10 @@ pub struct Event {
     /// Name of the fence that was entered, left, overstayed or crossed outside its hours, or whose
     /// speed limit was exceeded. Empty for other events, and for the limit `events.faster_than`.
     pub fence: String,
-    /// Time of the fix: the first one inside or outside, the first that is fast or slow, the last
-    /// before a silence, the first after it, or the jump. For `overstayed`, the first fix inside.
+    /// Time of the fix that the event is about. For `entered` and `overstayed`, this is the first
+    /// fix inside; for `left`, the first one outside; for `off_hours`, that of the crossing; for
+    /// `fast` and `slow`, the first fast or slow one; for `silent`, the last one before the
+    /// silence; for `heard`, the first one after it; for `jump`, the wrong one.
     pub ts: i64,
     /// Sequence number of the same fix. Several fixes of a device may have the same `ts`, because
     /// its clock may count whole seconds.

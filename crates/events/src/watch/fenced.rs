@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap};
 use super::area::Area;
 use super::event::{Event, Fix, GAP_MS_MAX, Kind, event};
 
-/// A fast driver is slow again at or below this share of the limit, so that a speed that wavers
-/// around the limit causes only one event.
+/// A fast driver is slow again at or below this share of the limit. So a speed that wavers around
+/// the limit causes only one event.
 const SLOW_SHARE: f64 = 0.95;
 
 /// The state of a driver at a fence, after the driver's newest event of that fence.
@@ -114,9 +114,9 @@ fn is_any_valid(areas: &[&Area], at: i64) -> bool {
 /// The fences with a limit for the stay or the silence, by name: a driver can exceed these limits
 /// without sending a fix. Includes all areas of such a fence, because an area without a limit can
 /// follow an area with one.
-pub(super) struct Limited<'a>(HashMap<&'a str, Vec<&'a Area>>);
+pub(super) struct TimeLimited<'a>(HashMap<&'a str, Vec<&'a Area>>);
 
-impl<'a> Limited<'a> {
+impl<'a> TimeLimited<'a> {
     pub(super) fn new(areas: &'a [Area]) -> Self {
         let has_rule =
             |area: &&Area| area.limits.stay_ms.is_some() || area.limits.silent_for_ms.is_some();
@@ -210,11 +210,11 @@ impl Speeding {
         (fix, speed): (&Fix, f64),
         out: &mut Vec<Event>,
     ) {
-        let (slow, is_fast) = (limit * SLOW_SHARE, self.exceeded.contains(fence));
-        if is_fast && speed <= slow {
+        let (slow_limit, is_fast) = (limit * SLOW_SHARE, self.exceeded.contains(fence));
+        if is_fast && speed <= slow_limit {
             out.push(event(fix, Kind::Slow, fence));
             self.exceeded.remove(fence);
-        } else if !is_fast && speed > slow {
+        } else if !is_fast && speed > slow_limit {
             let is_first = |last: &&Fix| {
                 fix.ts - last.ts <= GAP_MS_MAX && last.speed.is_some_and(|speed| speed > limit)
             };

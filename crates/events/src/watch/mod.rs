@@ -27,7 +27,7 @@ pub(crate) use self::driver::ACCURACY_M_MAX;
 use self::driver::Driver;
 pub use self::event::{Event, Fix, Kind};
 use self::event::{State, event};
-use self::fenced::{Limited, Stay};
+use self::fenced::{Stay, TimeLimited};
 pub use self::limits::Limits;
 pub use self::rules::Rules;
 
@@ -49,8 +49,8 @@ pub struct Watch {
     /// this time at the earliest.
     clock_set_at: i64,
     /// Lowest `known_at` of new events: the newest time that the server's clock showed before it
-    /// was set back; 0: never. It keeps events in the order in which they were found, so that the
-    /// newest event of a state decides it.
+    /// was set back; 0: never. This bound keeps events in the order in which they were found, so
+    /// that the last event found decides a state.
     known_at_min: i64,
     /// Count of the numbers missing from the drivers' `seq` since the process began. A late fix
     /// reduces the count.
@@ -145,15 +145,15 @@ impl Watch {
         out.extend(found.into_iter().filter(is_later));
     }
 
-    /// Appends an event for each driver that has fallen silent, stayed in a fence for too long, or
-    /// crossed a border with a fix that no other fix followed.
+    /// Appends the events that the passing of time causes: a driver has fallen silent, has stayed
+    /// in a fence for too long, or has crossed a border with a fix that no other fix followed.
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let first = out.len();
         let Self { rules, drivers, clock_set_at, .. } = self;
         if rules.silent_for.is_none() && rules.areas.is_empty() {
             return;
         }
-        let limited = Limited::new(&rules.areas);
+        let limited = TimeLimited::new(&rules.areas);
         for (id, driver) in drivers {
             if driver.accept_lone_crossings(now, rules, out) {
                 continue;

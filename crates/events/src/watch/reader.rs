@@ -19,9 +19,9 @@ const AGES_MS: [i64; 2] = [6_000, 30_000];
 /// If the server's clock steps by more than this many milliseconds, it was set. Clocks of replicas
 /// differ by less.
 pub(crate) const STEP_MS: i64 = 30_000;
-/// If the server shows a time this many milliseconds before one that it showed earlier, its clock
-/// was set back, or a replica with a slower clock answered. The reader treats both alike, because
-/// it cannot tell them apart.
+/// If the server shows a time more than this many milliseconds before an earlier one, either its
+/// clock was set back, or a replica with a slower clock answered. The reader cannot tell the two
+/// apart, so it treats both alike.
 const BACKWARDS_MS: i64 = 2_000;
 /// Maximum error, in milliseconds, of the length of a step: a query may begin as late as its
 /// timeout allows.
@@ -54,17 +54,17 @@ pub struct Inserted {
     pub lag_ms: i64,
 }
 
-/// How far the inserts before a step back of the server's clock are read, and read again.
+/// Progress in reading the inserts that were made before the server's clock was set back.
 #[derive(Debug)]
 struct EarlierClock {
-    /// The time that the clock would have shown when the step was noticed, and this process's clock
-    /// then.
+    /// Two times of the moment at which the step was noticed: the time that the earlier clock would
+    /// have shown, and this process's clock.
     shown: (i64, i64),
     /// Insert time up to which fixes are read. A replica's clock may be ahead, so this is later
     /// than the time shown.
     end: i64,
-    /// Insert times up to which fixes have been read: all of them at once, and then again at each
-    /// of [`AGES_MS`].
+    /// Insert times up to which fixes have been read: for the first time, and again at each of
+    /// [`AGES_MS`].
     cursors: [i64; 3],
 }
 
@@ -88,10 +88,10 @@ impl EarlierClock {
         self.cursors.iter().all(|cursor| *cursor >= self.end)
     }
 
-    /// Merges a later step back from about the same clock, as when two replicas answer in turn. The
-    /// inserts of both steps are then read by the slower of the two clocks: by the faster one, they
-    /// would be read again too early, before all of their rows are visible. Returns whether the
-    /// clocks are near enough to be merged.
+    /// Merges a later step back if its earlier clock was about the same, as when two replicas
+    /// answer in turn. Both are then read by the slower of the two clocks: by the faster one,
+    /// inserts would be read again too early, before all of their rows are visible. Returns whether
+    /// the clocks were near enough to be merged.
     fn merge(&mut self, later: &Self) -> bool {
         let (shown, at) = later.shown;
         let is_near = (self.shown_at(at) - shown).abs() <= STEP_MS;
@@ -123,7 +123,7 @@ pub struct Reader {
     had_outage: bool,
     /// Server time until which no driver falls silent.
     settled_at: i64,
-    /// Bounds of the current poll: its begin by this process's clock (`began_at`), the ends of the
+    /// Bounds of the current poll: its start by this process's clock (`began_at`), the ends of the
     /// spans that it reads again (`reread_ends`), and the start of the span of new inserts
     /// (`new_after`).
     began_at: i64,
@@ -198,15 +198,17 @@ impl Reader {
         }
         let last = fixes.last().map(|fix| fix.inserted_at);
         let is_more = is_cut && last.is_some();
-        // Rows of the last millisecond may be missing from a full answer, so read it again. If the
-        // answer has no other millisecond, continue after it: the same query would return the same.
+        // A full answer may lack rows of its last millisecond, so read that millisecond again. If
+        // the answer has no other millisecond, continue after it: the same query would return the
+        // same rows.
         let is_crowded = is_more && last.is_some_and(|last| last - 1 <= self.read_until);
         self.is_crowded |= is_crowded;
         let read_until = last.map(|last| last - i64::from(!is_crowded));
         if self.reads_earlier_clocks {
             fixes.into_iter().for_each(|fix| watch.handle_fix(fix, out));
             self.read_until = read_until.unwrap_or(self.read_until);
-            // Even after a crowded answer, these spans are read if none has a later millisecond.
+            // These spans are read if the answer was complete, or if none extends beyond
+            // `read_until`.
             if !is_more || self.wanted().next().is_none() {
                 for clock in &mut self.earlier_clocks {
                     clock.cursors =

@@ -16,9 +16,9 @@
 const GAPS_MAX: usize = 64;
 /// If a number is at least this far ahead of the highest one, the counter is considered reset.
 const RESET_JUMP_MIN: u32 = 1_000_000;
-/// Concerns a fix that is older than the fix with the highest number, but has a still higher
-/// number. If it is higher by at least this much, the fix belongs to an earlier run and does not
-/// change the count. If it is higher by less, the device's clock was set back, and the fix
+/// Decides about a fix that is older than the fix with the highest number, and yet has a higher
+/// number. If its number is higher by at least this much, the fix belongs to an earlier run and
+/// does not change the count. If it is higher by less, the device's clock was set back, and the fix
 /// continues the current run.
 const EARLIER_RUN_JUMP_MIN: u32 = 100;
 

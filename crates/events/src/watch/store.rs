@@ -18,7 +18,7 @@ use milepost_decode::row_binary::{EVENTS, put_text};
 /// driver_id, ts, seq, lat, lng, speed, acc, inserted_at; times in milliseconds.
 type FixRow = (String, i64, u32, f64, f64, Option<f32>, Option<f32>, i64);
 /// First and last time, in milliseconds, at which events became known.
-type Known = (i64, i64);
+type KnownSpan = (i64, i64);
 
 /// A row of `event_states` or `recent_events`. Times are in milliseconds since 1970.
 #[derive(Row, Deserialize)]
@@ -206,7 +206,7 @@ impl EventStore<'_> {
     /// broker did not acknowledge, by kind. Leaves out the newest event of each state.
     pub(crate) async fn unpublished_in(
         &self,
-        known: Known,
+        known: KnownSpan,
     ) -> Result<BTreeMap<String, u64>, Error> {
         let condition = format!(
             "mqtt_at IS NULL AND (driver_id, ts, seq, kind, fence) NOT IN \
@@ -221,7 +221,7 @@ impl EventStore<'_> {
     async fn count_by_kind(
         &self,
         condition: &str,
-        known: Known,
+        known: KnownSpan,
     ) -> Result<BTreeMap<String, u64>, Error> {
         let sql = format!(
             "SELECT CAST(kind AS String) AS k, count() FROM {}.recent_events FINAL \
@@ -236,12 +236,12 @@ impl EventStore<'_> {
         Ok(rows.into_iter().collect())
     }
 
-    /// Reads the events without a state (`jump`, `off_hours`) that were written in the last two
-    /// days, became known in this span, and that the broker did not acknowledge: the newest ones,
-    /// at most [`UNPUBLISHED_MAX`].
+    /// Reads the events without a state (`jump`, `off_hours`) that the broker did not acknowledge.
+    /// Considers the events that were written in the last two days and became known in this span.
+    /// Reads the newest ones, at most [`UNPUBLISHED_MAX`].
     pub(crate) async fn unpublished_without_state_in(
         &self,
-        known: Known,
+        known: KnownSpan,
     ) -> Result<Vec<DeliveredEvent>, Error> {
         let kinds = Kind::ALL.into_iter().filter(|kind| !kind.changes_state());
         let kinds: Vec<_> = kinds.map(|kind| format!("'{}'", kind.name())).collect();
@@ -341,7 +341,7 @@ impl EventStore<'_> {
 }
 
 /// Returns the condition for the events that became known in a span.
-fn is_known_in((since, until): Known) -> String {
+fn is_known_in((since, until): KnownSpan) -> String {
     let time = |ms| format!("fromUnixTimestamp64Milli({ms})");
     format!("known_at BETWEEN {} AND {}", time(since), time(until))
 }
