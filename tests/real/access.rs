@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::repository;
 
-use crate::world::{DroppedWithTest, Engine, shared_engine};
+use crate::world::{DatabaseGuard, Engine, shared_engine};
 
 /// Splits a file into its statements, without comments.
 fn statements(sql: &str) -> Vec<String> {
@@ -33,7 +33,7 @@ fn tables_with_drivers(engine: &Engine) -> Result<Vec<String>> {
 #[test]
 fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     let engine = shared_engine()?;
-    let _dropped = DroppedWithTest::new(&engine, "access");
+    let _database_guard = DatabaseGuard::new(&engine, "access");
     let parse = |statement: &str| -> Result<String> {
         let quoted = statement.replace('\\', "\\\\").replace('\'', "\\'");
         engine

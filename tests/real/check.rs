@@ -41,7 +41,8 @@ fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
     Ok((code, lines))
 }
 
-/// Asserts that the check `check_name` reports this level and these words.
+/// Asserts that the check `check_name` reports this level and these words, and that no line shows
+/// the password that the tests set, `Wrong-Secret`.
 fn expect_finding(
     settings: &Settings,
     arguments: &[&str],
@@ -301,8 +302,8 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
 /// A CONNACK that refuses the client: "Server busy".
 const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
 
-/// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
-/// until EMQX has cleaned up the former connection of this client id.
+/// The broker refuses the first connection of each client id, and accepts the second one. EMQX,
+/// too, refuses a client id for a moment: until it has cleaned up the former connection of this id.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
     let world = unmigrated("check_busy")?;
@@ -625,22 +626,23 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
     )
 }
 
-/// A misconfiguration of a cluster, and the line that reports it.
-struct Planted {
+/// A configuration of a cluster, and the line of `milepost check` that must report it.
+struct ClusterCase {
     level: &'static str,
     check_name: &'static str,
     words: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    /// SQL condition: tables whose engine is reported with the prefix "Replicated".
+    /// SQL condition on `system.tables`. The proxy reports a replicated engine for the tables that
+    /// match.
     replicated: &'static str,
-    /// Columns of `system.replicas`: read-only, session expired, delay in seconds, queue size,
-    /// replicas, active replicas.
+    /// Row of `system.replicas` that the proxy reports: read-only, session expired, delay in
+    /// seconds, queue size, replicas, active replicas.
     replica: &'static str,
 }
 
 const MACROS: &[(&str, &str)] = &[("REPLICATION", "macros")];
 /// A correctly configured cluster.
-const GOOD: Planted = Planted {
+const HEALTHY: ClusterCase = ClusterCase {
     level: "ok",
     check_name: "replicas",
     words: "3 of 3 live",
@@ -649,105 +651,111 @@ const GOOD: Planted = Planted {
     replica: "0, 0, 0, 0, 3, 3",
 };
 
-const PLANTED: [Planted; 16] = [
-    GOOD,
-    Planted { check_name: "insert quorum", words: "on more than one replica", ..GOOD },
-    Planted {
+/// Cases that differ from [`HEALTHY`] in the given fields.
+const CLUSTER_CASES: [ClusterCase; 16] = [
+    HEALTHY,
+    ClusterCase { check_name: "insert quorum", words: "on more than one replica", ..HEALTHY },
+    ClusterCase {
         level: "error",
         check_name: "insert quorum",
         words: "clickhouse.replication = \"macros\"",
         settings: &[],
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "insert quorum",
         words: "clickhouse.insert_quorum = \"auto\"",
         settings: &[("REPLICATION", "macros"), ("INSERT_QUORUM", "0")],
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "replication",
         words: "a quorum has no effect",
         replicated: "0",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "replication",
         words: "rejects: on one server alone",
         replicated: "name != 'rejects'",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted { level: "error", words: "fewer than the 2", replica: "0, 0, 0, 0, 2, 1", ..GOOD },
-    Planted { level: "error", words: "another server", replica: "0, 0, 0, 0, 1, 1", ..GOOD },
-    Planted {
+    ClusterCase {
+        level: "error",
+        words: "fewer than the 2",
+        replica: "0, 0, 0, 0, 2, 1",
+        ..HEALTHY
+    },
+    ClusterCase { level: "error", words: "another server", replica: "0, 0, 0, 0, 1, 1", ..HEALTHY },
+    ClusterCase {
         level: "warning",
         words: "losing one stops inserts",
         replica: "0, 0, 0, 0, 2, 2",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "warning",
         words: "start the servers that are down",
         replica: "0, 0, 0, 0, 3, 2",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "read-only replica",
         words: "SYSTEM RESTART REPLICA",
         replica: "1, 0, 0, 0, 3, 3",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "Keeper",
         words: "<zookeeper>",
         replica: "1, 1, 0, 0, 3, 3",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "warning",
         check_name: "replica lag",
         words: "system.replication_queue",
         replica: "0, 0, 61, 9, 3, 3",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "warning",
         check_name: "token window",
         words: "ALTER TABLE check_replicas.rejects",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "shards",
         words: "created without clickhouse.shards",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c"), ("SHARDS", "true")],
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "shards",
         words: "the cluster has 2 shards, but the view fixes shows only one",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
-        ..GOOD
+        ..HEALTHY
     },
 ];
 
-/// Starts a proxy to the engine, which reports the tables, replicas and clusters of a server with
-/// this misconfiguration.
-fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
+/// Starts a proxy to the engine, which reports the tables, replicas and clusters of this case.
+/// Returns settings with the proxy's URL.
+fn settings_for_cluster(world: &World, case: &'static ClusterCase) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("engine_full FROM system.tables") {
-            let is_replicated = format!("engine LIKE '%MergeTree' AND {}", planted.replicated);
+            let is_replicated = format!("engine LIKE '%MergeTree' AND {}", case.replicated);
             let reported =
                 format!("if({is_replicated}, concat('Replicated', engine), engine), engine_full");
             Scripted::Instead(statement.replace("engine, engine_full", &reported))
         } else if statement.contains("FROM system.replicas") {
-            Scripted::Instead(format!("SELECT 'positions', {}, ''", planted.replica))
+            Scripted::Instead(format!("SELECT 'positions', {}, ''", case.replica))
         } else if statement.contains("FROM system.clusters") {
             Scripted::Instead("SELECT number + 1, 1 FROM numbers(2)".to_owned())
         } else {
@@ -758,19 +766,19 @@ fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
     let with = |settings: Settings, (key, value): &(&str, &str)| {
         settings.with(&format!("CLICKHOUSE__{key}"), *value)
     };
-    Ok(planted.settings.iter().fold(settings, with))
+    Ok(case.settings.iter().fold(settings, with))
 }
 
 #[test]
 fn check_names_the_setting_of_each_cluster_misconfiguration() -> Result<()> {
     let world = world("check_replicas")?;
-    for planted in &PLANTED {
+    for case in &CLUSTER_CASES {
         expect_finding(
-            &clustered(&world, planted)?,
+            &settings_for_cluster(&world, case)?,
             &[],
-            planted.check_name,
-            planted.level,
-            planted.words,
+            case.check_name,
+            case.level,
+            case.words,
         )?;
     }
     Ok(())

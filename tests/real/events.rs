@@ -30,7 +30,7 @@ struct Webhook {
     port: u16,
     /// HTTP status of the answers; 0: the service reads the post and never answers.
     status: Arc<AtomicU16>,
-    /// Whether an answer with status 200 has a body that never ends.
+    /// If true, an answer with status 200 has a body that never ends.
     endless: Arc<AtomicBool>,
     /// Number of posts that were answered with status 200, by event id.
     posts: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -107,7 +107,8 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     let options = MqttOptions::new(format!("looks-{}", fastrand::u32(..)), "127.0.0.1", port);
     let (client, mut connection) = Client::new(options, 8);
     client.subscribe(filter, QoS::AtLeastOnce)?;
-    // Retained messages arrive before those that are published after the subscription.
+    // The broker sends retained messages before messages that are published after the
+    // subscription. So the message on `end` shows that all retained messages have arrived.
     let end = format!("end/{}", fastrand::u32(..));
     client.subscribe(&end, QoS::AtLeastOnce)?;
     let mut messages = BTreeMap::new();
@@ -224,8 +225,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     drop(waiting);
     let mut first = Watcher::start_watching(&settings, &world, "first")?;
     publish("d1", &fix_at(0, OUTSIDE, 10.0))?;
-    // The fixes are 100 s apart, because a faster drive would be a jump. The first fix inside is
-    // sent twice, and one fix is late.
+    // The drive from OUTSIDE to INSIDE takes 100 s, because a faster drive would be a jump. The
+    // first fix inside is sent twice, and the fix of second 50 is late.
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
         publish("d1", &fix_at(second, lng, 10.0))?;
     }
@@ -250,8 +251,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     assert!(first.get("/metrics")?.contains("milepost_events_total{kind=\"entered\"} 1"));
     assert!(first.get("/readyz")?.starts_with("HTTP/1.1 200 "), "{}", first.get("/readyz")?);
 
-    // The webhook is down, and the process dies after the event reached only the table and the
-    // broker.
+    // The webhook is down. The process is killed when only the table and the broker have the event.
     hook.status.store(503, Ordering::SeqCst);
     publish("d1", &fix_at(210, OUTSIDE, 10.0))?;
     publish("d1", &fix_at(220, OUTSIDE, 10.0))?;
@@ -260,8 +260,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
     })?;
     first.process.kill()?;
-    // While no process runs, a driver enters, leaves and drives too fast. The fixes are one array,
-    // so that they are one insert.
+    // While no `milepost events` runs, the driver enters, leaves and drives too fast. The fixes are
+    // in one message, so that one insert contains all of them.
     let fixes = [
         (310, INSIDE, 30.0),
         (320, INSIDE, 30.0),
@@ -285,12 +285,12 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         let id = if ["fast", "slow"].contains(&kind) { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
     }
-    // There are no duplicates, and no events that did not happen.
+    // The table has exactly the six events of the drives: no duplicate, and no other event.
     wait_for_count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
     wait_for_count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
-    // The driver falls silent, and is heard again. The fix that is heard is older than
-    // `events.silent_for`, so the driver may be silent again at once.
+    // The driver is silent, and then sends a fix. The time of this fix is longer ago than
+    // `events.silent_for`, so a second event `silent` may follow the event `heard` at once.
     wait_for_count(
         &format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000),
         "1",
@@ -421,9 +421,10 @@ fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, \
          52.1), (13, 52.1)]]]), ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
-    // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong fix.
-    // A start of `milepost events` reads the period of the wrong fix again. Each fix: minutes ago,
-    // lng_e7, acc_dm.
+    // Some minutes ago, the driver sent a good fix in the depot, three fixes that are too
+    // inaccurate (300 m), a wrong fix far outside, and two good fixes in the depot. A start of
+    // `milepost events` reads the period of the wrong fix again. Each fix: minutes ago, lng_e7,
+    // acc_dm.
     let fixes = [
         (21, 130_500_000, 50),
         (18, 130_500_000, 3_000),
@@ -655,7 +656,8 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     })
 }
 
-/// The broker refused a message for hours. Events that are not states waited behind this message.
+/// The previous process could not publish for hours, because the broker refused a message. This
+/// start publishes the current states, and also the old events that are not states.
 #[test]
 fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()> {
     let world = world("events_waited")?;
@@ -677,8 +679,8 @@ fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()
     let settings = world.settings.clone().with("WEBHOOK__URL", url).with("WEBHOOK__TOKEN", "t");
     let published = "SELECT arraySort(groupArray((driver_id, CAST(kind AS String)))) \
                      FROM {db}.events FINAL WHERE mqtt_at > 0 AND driver_id != 'accepted'";
-    // While the broker has accepted no event, `events.topic` may have been unset until now. So only
-    // the state is published.
+    // No event has been published yet, so `events.topic` may have been unset until now. In this
+    // case, `milepost events` publishes only the current state.
     let first = Watcher::start_watching(&settings, &world, "waited_first")?;
     world.wait_for(published, "[('d1','left')]", SOON)?;
     drop(first);
@@ -704,8 +706,8 @@ fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()
     Ok(())
 }
 
-/// The history of `events` grows for ever. So a start reads only the newest states and the last
-/// minutes.
+/// The table `events` keeps all events. So that its size does not matter, a start reads only the
+/// newest states and the events of the last minutes.
 #[test]
 fn start_does_not_read_the_history_of_events() -> Result<()> {
     let world = world("events_grown")?;
@@ -760,8 +762,8 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
     )
 }
 
-/// The broker restarts with an older save, in which an erased driver still has a state; the process
-/// continues to run.
+/// The broker restarts without the states, but with a state of an erased driver, as if it had
+/// loaded an old backup. `milepost events` is paused during the restart, and then continues.
 #[test]
 fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     let mut world = world("events_lost")?;
@@ -810,7 +812,8 @@ fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
 
-/// Sequential posts would each wait for the ten-second timeout.
+/// The webhook does not answer, so each post lasts until its timeout of ten seconds. Sequential
+/// posts would arrive ten seconds apart.
 #[test]
 fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     let world = world("events_many")?;

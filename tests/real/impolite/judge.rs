@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{Case, Expect, Fault};
 use crate::tables;
-use crate::world::{DroppedWithTest, Engine, SOON, settings, shared_engine};
+use crate::world::{DatabaseGuard, Engine, SOON, settings, shared_engine};
 
 const MESSAGES_PER_SECOND: u32 = 50;
 /// Limit of milepost's resident memory, whatever a server sends.
@@ -109,7 +109,7 @@ struct Stage {
     second: Option<Engine>,
     milepost: Milepost,
     broker: Broker,
-    _dropped: DroppedWithTest,
+    _database_guard: DatabaseGuard,
     _folder: TempDir,
 }
 
@@ -177,7 +177,7 @@ impl Stage {
         let settings_for = |url: &str| {
             settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database)
         };
-        let dropped = DroppedWithTest::new(&first, &database);
+        let database_guard = DatabaseGuard::new(&first, &database);
         tables::create(&first, &database, &settings_for(&first.server.url()))?;
         if let Some(engine) = &second {
             settings_for(&engine.server.url()).migrate()?;
@@ -193,7 +193,7 @@ impl Stage {
             second,
             milepost,
             broker,
-            _dropped: dropped,
+            _database_guard: database_guard,
             _folder: folder,
         })
     }
