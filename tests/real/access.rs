@@ -58,9 +58,9 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // All customers have the role `milepost_customer`. These two clauses name the role, and no
-    // single customer. So the policy that shows all drivers excludes every further customer too,
-    // and the quota applies to every further customer.
+    // All customers have the role `milepost_customer`. The policy that shows all drivers must
+    // exclude this role, and the quota must apply to it. If these clauses named single customers, a
+    // customer who is added later would see all drivers, without a quota.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",

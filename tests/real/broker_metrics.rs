@@ -1,6 +1,6 @@
-//! Tests `mqtt.broker_metrics`: the broker's own counters become a metric, and never positions. If
-//! a broker refuses the subscription to its counters, or closes the connection, nothing else is
-//! affected.
+//! Tests `mqtt.broker_metrics`: milepost subscribes to the broker's own counters. They become a
+//! metric, and never positions. If the broker refuses this subscription, or closes the connection
+//! because of it, milepost still receives positions.
 
 use std::sync::mpsc;
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::scripted_broker::{Peer, ScriptedBroker};
 use crate::secure::{
-    Scripted, SecureBroker, broker_password, scripted_by_size, scripted_clickhouse, tls_lines,
+    ProxyAction, SecureBroker, broker_password, scripted_by_size, scripted_clickhouse, tls_lines,
     write_file,
 };
 use crate::world::{SOON, World, settings, unmigrated, world};
@@ -400,9 +400,9 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
         scripted_by_size(world.engine.server.port, move |statement, bytes| {
             let is_size_probe = statement.contains("JSONEachRow");
             if is_size_probe && bytes > bytes_max {
-                return Scripted::Answer(413, "<html>413 Request Entity Too Large".to_owned());
+                return ProxyAction::Answer(413, "<html>413 Request Entity Too Large".to_owned());
             }
-            Scripted::Pass
+            ProxyAction::Pass
         })
     };
     let with_url = |url: String| world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -532,9 +532,9 @@ fn with_replaced_statement(
 ) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(words) {
-            Scripted::Instead(replacement.to_owned())
+            ProxyAction::Replace(replacement.to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     Ok(world.settings.clone().with("CLICKHOUSE__URL", url))
@@ -589,7 +589,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
         "in the profile of this user: insert_deduplicate = 1",
     )?;
     let denied = scripted_clickhouse(world.engine.server.port, |_| {
-        Scripted::Answer(
+        ProxyAction::Answer(
             403,
             "Code: 497. DB::Exception: milepost: Not enough privileges.".to_owned(),
         )
@@ -753,13 +753,13 @@ fn settings_for_cluster(world: &World, case: &'static ClusterCase) -> Result<Set
             let is_replicated = format!("engine LIKE '%MergeTree' AND {}", case.replicated);
             let reported =
                 format!("if({is_replicated}, concat('Replicated', engine), engine), engine_full");
-            Scripted::Instead(statement.replace("engine, engine_full", &reported))
+            ProxyAction::Replace(statement.replace("engine, engine_full", &reported))
         } else if statement.contains("FROM system.replicas") {
-            Scripted::Instead(format!("SELECT 'positions', {}, ''", case.replica))
+            ProxyAction::Replace(format!("SELECT 'positions', {}, ''", case.replica))
         } else if statement.contains("FROM system.clusters") {
-            Scripted::Instead("SELECT number + 1, 1 FROM numbers(2)".to_owned())
+            ProxyAction::Replace("SELECT number + 1, 1 FROM numbers(2)".to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -790,9 +790,9 @@ fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
     let url = scripted_clickhouse(world.engine.server.port, |statement| {
         if statement.contains("level = 0") {
             // 4,800 inserts of 2,400,000 rows in the last five minutes.
-            Scripted::Answer(200, "4800\t2400000\n".to_owned())
+            ProxyAction::Answer(200, "4800\t2400000\n".to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);

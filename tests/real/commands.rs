@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use lab_stack::{Broker, Process, free_port, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
 
 #[test]
@@ -537,7 +537,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
     let count = Arc::clone(&requests);
     let url = scripted_clickhouse(0, move |_| {
         count.fetch_add(1, Ordering::SeqCst);
-        Scripted::Never
+        ProxyAction::NoAnswer
     })?;
     let settings = settings(folder.path(), free_port()?, &url);
     for (number, (arguments, signal)) in
@@ -625,9 +625,9 @@ fn trace_fails_on_a_proxy_error_page() -> Result<()> {
     ] {
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains(query) {
-                Scripted::Answer(200, "<html>".to_owned())
+                ProxyAction::Answer(200, "<html>".to_owned())
             } else {
-                Scripted::Pass
+                ProxyAction::Pass
             }
         })?;
         let (code, printed) =

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use lab_harness::proxy::{self, Proxy};
 use lab_stack::{Process, free_port, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{
     EXIT_INCOMPLETE, SOON, World, finish, publish_in_background, wait_for_metric, world,
 };
@@ -362,8 +362,8 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     Ok(())
 }
 
-/// A killed process leaves an insert running at the server; no process waits for this insert, and
-/// no member reports it.
+/// A killed process leaves an insert running on the server. No process waits for the result of this
+/// insert, and no member reports it.
 #[test]
 fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let world = world("erase_late")?;
@@ -376,7 +376,8 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
         let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' \
                        AND query_kind = 'Insert' AND elapsed > 2";
         world.wait_for(running, "1", SOON)?;
-        // Members have had the list for a second: only inserts that began earlier can still contain
+        // Write the list as if it were 41 s old: `erase` assumes that every member has had this
+        // list for a second. So only an insert that began more than a second ago can still contain
         // the driver.
         world.query(
             "INSERT INTO {db}.erased (driver_id, written_at) \
@@ -410,8 +411,8 @@ enum Fault {
     Cut,
 }
 
-/// Normalizes a statement: the result is the same for every driver, table and number, so that each
-/// kind of statement counts once.
+/// Returns the kind of a statement: its text without digits, and with placeholders instead of the
+/// driver and the table.
 fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
     let mut kind = statement.replace(driver, "D");
     for table in tables {
@@ -421,8 +422,9 @@ fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
     kind
 }
 
-/// Erases a driver, with a fault at the kind of statement with the index `at`. Returns 1 if that
-/// kind was reached, otherwise 0. If `fault` is `None`, returns the number of kinds.
+/// Erases a driver. Statements have kinds, numbered in the order in which the command first sends
+/// them: the fault hits the first statement of kind `at`. Returns 1 if the command sent such a
+/// statement, otherwise 0. Without a fault, returns the number of kinds.
 fn erase_with(
     world: &World,
     driver: &str,
@@ -442,15 +444,16 @@ fn erase_with(
             kinds.push(kind);
         }
         let Some(fault) = fault.filter(|_| is_new && kinds.len() == at + 1) else {
-            return Scripted::Pass;
+            return ProxyAction::Pass;
         };
         flag.store(true, Ordering::SeqCst);
         match fault {
-            Fault::KilledBefore => Scripted::Never,
-            Fault::KilledAfter | Fault::Cut => Scripted::Cut,
-            Fault::Refused => {
-                Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
-            }
+            Fault::KilledBefore => ProxyAction::NoAnswer,
+            Fault::KilledAfter | Fault::Cut => ProxyAction::LoseAnswer,
+            Fault::Refused => ProxyAction::Answer(
+                500,
+                "Code: 241. DB::Exception: Memory limit exceeded.".to_owned(),
+            ),
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -532,9 +535,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         retried += usize::from(log.contains("retrying"));
     }
     ensure!(begun > 0 && retried > 0, "{retried} of {begun} retried");
-    // A command also removes the rows that concurrent commands have hidden, so the concurrent
-    // commands may never send the last statements. Test the faults at these statements with one
-    // command at a time.
+    // A command also removes rows that other commands have hidden. So, of concurrent commands,
+    // maybe none sends the last kinds of statements. Test these kinds with one command at a time.
     let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = spare_drivers.next().context("no driver is left")?;

@@ -14,7 +14,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use serde_json::{Value, json};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{SOON, World, publish_with_retain, world};
 
 /// A GeoJSON file with one fence, whose name contains a slash.
@@ -382,7 +382,7 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
             std::thread::sleep(Duration::from_secs(20));
         }
         let hangs = statement.contains(".fences FINAL") && is_hanging.load(Ordering::SeqCst);
-        if hangs { Scripted::Never } else { Scripted::Pass }
+        if hangs { ProxyAction::NoAnswer } else { ProxyAction::Pass }
     })?;
     let hook = Webhook::start()?;
     hook.status.store(0, Ordering::SeqCst);
@@ -516,10 +516,10 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
     let shown_ahead_s = Arc::clone(&ahead_s);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if !statement.contains("now64(3)") {
-            return Scripted::Pass;
+            return ProxyAction::Pass;
         }
         let now = format!("(now64(3) + INTERVAL {} SECOND)", shown_ahead_s.load(Ordering::SeqCst));
-        Scripted::Instead(statement.replace("now64(3)", &now))
+        ProxyAction::Replace(statement.replace("now64(3)", &now))
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
     // Each drive stores two fixes beyond the border, which cause an event. `expected`: the kinds of
@@ -717,12 +717,12 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
             && statement.contains(&history)
             && !statement.contains("query=INSERT")
         {
-            return Scripted::Answer(
+            return ProxyAction::Answer(
                 500,
                 "Code: 241. DB::Exception: Memory limit exceeded".to_owned(),
             );
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     // The newest state of d1 is hours old; the newest state of d2 is minutes old.
     for (driver, kind, minutes) in [

@@ -74,8 +74,9 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// Mosquitto sends retained messages to shared subscriptions too, at every SUBSCRIBE. A fix without
-/// a time would be stored as another fix at each of them.
+/// Mosquitto sends retained messages to shared subscriptions too, unless the client declines them.
+/// milepost must decline them: it would store a retained fix without a time once more at every
+/// SUBSCRIBE, each time as another fix.
 #[test]
 fn retained_messages_stay_with_the_broker() -> Result<()> {
     let world = world("retained")?;
@@ -156,8 +157,8 @@ fn fix_is_identified_by_its_content() -> Result<()> {
     world
         .publish(&[("drivers/d1/gps", fix(1).as_bytes()), ("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 2.0)?;
-    // The same message again, in another batch: the table gets another part, and `fixes` still has
-    // the fix once.
+    // Publish the second message again. Its fix gets into another batch and another data part, but
+    // the view `fixes` still has the fix once.
     world.publish(&[("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 3.0)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");

@@ -12,7 +12,7 @@ use lab_stack::wait_until;
 
 use crate::events::{Watcher, YARD, retained};
 use crate::nodes::cluster;
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
 /// Listens on 127.0.0.2:`port`, and forwards each connection to 127.0.0.1:`broker_port`.
@@ -84,7 +84,7 @@ fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     let next_seq = AtomicU32::new(0);
     // Two fixes at each place: the second fix confirms the crossing that the first fix shows.

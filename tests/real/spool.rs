@@ -12,7 +12,7 @@ use lab_harness::proxy::{Fault, Proxy};
 use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
 use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{
     EXIT_INCOMPLETE, SOON, World, finish, publish_in_background, wait_for_metric, world,
 };
@@ -272,9 +272,9 @@ fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
         let is_insert = statement.contains("query=INSERT");
         let was_refused = refused.fetch_or(is_insert, Ordering::SeqCst);
         if is_insert || was_refused && statement.contains(".erased FINAL") {
-            Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
+            ProxyAction::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     let mut command =
@@ -308,18 +308,18 @@ fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
         let is_insert = statement.contains("query=INSERT");
         let is_list = statement.contains(".erased FINAL");
         if !is_insert && refused_since.get().is_none() {
-            return Scripted::Pass;
+            return ProxyAction::Pass;
         }
         if refused_since.get_or_init(Instant::now).elapsed() < REFUSED_FOR {
             let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
-            return Scripted::Answer(403, why.to_owned());
+            return ProxyAction::Answer(403, why.to_owned());
         }
         // The server is busy: refuse inserts until the list is queried, and refuse that query too.
         if (is_insert || is_list) && !busy.fetch_or(is_list, Ordering::SeqCst) {
             let why = "Code: 241. DB::Exception: Memory limit exceeded.";
-            return Scripted::Answer(500, why.to_owned());
+            return ProxyAction::Answer(500, why.to_owned());
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     let password = scene.world.folder.path().join("password");
     std::fs::write(&password, "secret\n")?;
@@ -340,9 +340,9 @@ fn answer_without_an_erased_list_is_not_an_empty_list() -> Result<()> {
     for answer in ["", "<html>"] {
         let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
             if statement.contains(".erased FINAL") {
-                Scripted::Answer(200, answer.to_owned())
+                ProxyAction::Answer(200, answer.to_owned())
             } else {
-                Scripted::Pass
+                ProxyAction::Pass
             }
         })?;
         let (code, printed) =

@@ -12,7 +12,7 @@ use loadgen::publish::Plan;
 use loadgen::verify::verify;
 
 use crate::secure::{
-    Scripted, SecureBroker, broker_password, scripted_clickhouse, tls_lines, write_file,
+    ProxyAction, SecureBroker, broker_password, scripted_clickhouse, tls_lines, write_file,
 };
 use crate::world::{
     DatabaseGuard, SOON, finish, publish, publish_in_background, settings, shared_engine,
@@ -326,7 +326,7 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
     let expired = front(&ca.sign_until(&HOSTS, 2020)?)?;
     let elsewhere = front(&ca.sign(&["elsewhere.example"])?)?;
     let no_grant = scripted_clickhouse(engine.port, |_| {
-        Scripted::Answer(
+        ProxyAction::Answer(
             403,
             "Code: 497. DB::Exception: milepost: Not enough privileges. (ACCESS_DENIED)".to_owned(),
         )

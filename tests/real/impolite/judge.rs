@@ -271,11 +271,13 @@ impl Stage {
         Ok((self.stored()?.len() as u64, acks))
     }
 
-    /// Returns how many messages were stored and not acknowledged during the fault. `before` has
-    /// the numbers of stored and of acknowledged messages before the fault. For a fault that leaves
-    /// no unacknowledged messages, waits for acknowledgements that are still on their way. For a
-    /// fault that leaves some, counts from the start of the case: on a busy machine, `before` may
-    /// already include rows that were stored under the fault.
+    /// Returns how many messages were stored during the fault, but not acknowledged. `before`: the
+    /// numbers of stored and of acknowledged messages before the fault.
+    ///
+    /// If every stored message should be acknowledged, waits for acknowledgements that are still on
+    /// their way. If the fault leaves stored messages unacknowledged, counts from the start of the
+    /// case and ignores `before`: on a busy machine, `before` may include rows that were stored
+    /// during the fault.
     fn stored_unacked(&self, before: (u64, u64)) -> Result<u64> {
         let (stored, acks) = if self.leaves_unacked() { (0, 0) } else { before };
         let unacked = || -> Result<u64> {
@@ -393,7 +395,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Asserts that the scripted server caused the fault: otherwise the case proves nothing.
+    /// Asserts that the scripted server caused the fault, because otherwise the case proves
+    /// nothing.
     fn check_server(&self, figures: &mut Figures) {
         let Fault::Script(behaviour) = self.case.fault else { return };
         let stored_unacked = figures.stored_unacked;
