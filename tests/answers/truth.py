@@ -20,7 +20,7 @@ ASLEEP_MS_MAX, JUMP_MS_MAX = 7_200_000, 120_000
 SLOT_M, SLOT_S_MAX, PATH_SHARE = 37, 64, 0.7
 CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE = 32, 2.2, 0.75, 0.9
 ARC_SHARE, CREEP_S = 1 / 3, 120
-# Longest silence that the views connect, in UTC days.
+# Longest silence, in UTC days, after which the views still connect the fixes before and after it.
 SILENCE_DAYS_MAX = 3
 # How far the view `gaps` reads beyond either end of its window.
 SILENCE_MARGIN_MS = 12 * 3_600_000
@@ -137,12 +137,13 @@ def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
     return {driver: [unique[key] for key in sorted(unique)] for driver, unique in drivers.items()}
 
 
-def fix_distance(a, b):
+def fix_distance(a, b) -> float:
+    """Returns the distance between two fixes on the surface of the earth, in metres."""
     return metres(a["lat"], a["lng"], b["lat"], b["lng"])
 
 
 def straight_metres(a, b) -> float:
-    """Returns the length of the straight line through the earth, in metres."""
+    """Returns the length of the straight line through the earth between two fixes, in metres."""
     return math.dist(earth_centred(a["lat"], a["lng"]), earth_centred(b["lat"], b["lng"]))
 
 
@@ -162,7 +163,8 @@ RULES = Rules()
 
 
 def is_impossible(a, b, rules=RULES) -> bool:
-    # Times without seconds: two fixes with the same time may be a minute apart.
+    """Returns whether the leg from a to b is too long for the time between the two fixes."""
+    # If a device sends times without seconds, up to a minute is between two fixes of one minute.
     ms = MINUTE_MS if a["ms"] == b["ms"] and a["ms"] % MINUTE_MS == 0 else b["ms"] - a["ms"]
     return straight_metres(a, b) > JUMP_M + rules.speed_max * ms / 1000
 
@@ -191,7 +193,8 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
 def is_jump(fixes: list[dict], at: int, rules) -> bool:
     """Returns whether the accurate fix with this index is a jump."""
 
-    def near(step):
+    def neighbour(step):
+        """Returns the fix this many places later, or None if there is none."""
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
     def can_drive(a, b):
@@ -210,7 +213,7 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         """Returns whether both fixes exist and are at the same place."""
         return a is not None and b is not None and straight_metres(a, b) <= rules.radius_m
 
-    older, before, fix, after, later = (near(step) for step in (-2, -1, 0, 1, 2))
+    older, before, fix, after, later = (neighbour(step) for step in (-2, -1, 0, 1, 2))
     if after is None:
         return False
     is_after_silence = before is None or fix["ms"] - before["ms"] > GAP_MS
@@ -238,16 +241,18 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
     pace_after = speed_between(after, later) if later else 0
 
     def pace_limit(first, third, fourth):
-        """Returns the highest pace that the leg beyond the first neighbour may count as.
+        """Returns a limit for the pace between the first and the second neighbour.
 
-        The second neighbour may be a wrong fix, which makes the pace of this leg too high.
+        If the second neighbour is a wrong fix, that pace is too high. So the limit is the higher
+        of two other paces: from the first neighbour straight to the third, and from the third to
+        the fourth.
         """
         if not third:
             return math.inf
         return max(speed_between(first, third), speed_between(third, fourth) if fourth else 0)
 
-    calm_before = min(pace_before, pace_limit(before, near(-3), near(-4)))
-    calm_after = min(pace_after, pace_limit(after, near(3), near(4)))
+    calm_before = min(pace_before, pace_limit(before, neighbour(-3), neighbour(-4)))
+    calm_after = min(pace_after, pace_limit(after, neighbour(3), neighbour(4)))
     pace_around = max(calm_before, calm_after, speed_between(before, after))
     is_detour = direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX
     slower_leg = min(speed_between(before, fix), speed_between(fix, after))
@@ -280,7 +285,8 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
 def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
     """Returns the fixes that are not dropped, each with its `true_speed`.
 
-    This is the speed that the device sent; None if the device sent no speed, or a false one.
+    `true_speed` is the speed that the device sent, or None if the device sent no speed or a false
+    one.
     """
     fixes = [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
     return [{**fix, "true_speed": None if is_false_speed(before, fix, after) else fix.get("speed")}
@@ -288,7 +294,10 @@ def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
 
 
 def is_false_speed(before, fix, after) -> bool:
-    """Returns whether the neighbouring fixes show that the speed that the device sent is false."""
+    """Returns whether the neighbouring fixes prove that the device sent a false speed.
+
+    The neighbours are so near that the vehicle could not have braked from this speed.
+    """
     if not before or not after or fix.get("speed") is None:
         return False
     speed = round(fix["speed"] * 100) / 100
@@ -353,9 +362,9 @@ def stops_of_a_day(
             and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
         )
 
-    # A run is a series of consecutive samples within a radius of its first sample. A gap ends it.
-    # is_doubted: the device reported speed 0 where the run begins, but was too far away to be
-    # believed.
+    # A run is a series of consecutive samples within a radius of the run's first sample. A gap ends
+    # a run. is_doubted: for each run, whether it began because a speed of 0 was sent too far away
+    # from the run before. In such a run, speeds of 0 have no effect.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *samples], samples):
@@ -371,7 +380,7 @@ def stops_of_a_day(
                 and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
             )
             away = math.dist(axes[runs[-1][0]], axes[at])
-            # A driver who creeps through a jam sends speeds of 0, too, but moves on.
+            # A driver who creeps through a jam also sends speeds of 0, but the distance grows.
             elapsed_s = (fixes[at]["ms"] - fixes[runs[-1][0]]["ms"]) / 1000
             creep_m = rules.radius_m * elapsed_s / rules.stop_s
             creeps = elapsed_s > CREEP_S and away > creep_m
@@ -403,9 +412,9 @@ def stops_of_a_day(
         return stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000
 
     def formers(stays):
-        """Returns the stays to which the next run may belong.
+        """Returns the stays that the next run may continue.
 
-        These are the last stay and, if it is too short for a stop, the last stop.
+        These are the last stay and, if the last stay is too short for a stop, also the last stop.
         """
         if not stays or is_stop(stays[-1]):
             return stays[-1:]
@@ -421,7 +430,9 @@ def stops_of_a_day(
             and moving_ms(former["last_sample"], stay["first"]) < MOVING_MS
         )
 
-    # A stay is a run, or several runs that belong to the same stop.
+    # A stay is a run, or several runs that belong to the same stop. is_kept: the stay counts as a
+    # stop even if it is short, because it is next to parking, or fills the time between two
+    # silences.
     stays: list[dict] = []
     for number, run in enumerate(runs):
         next_at = runs[number + 1][0] if number + 1 < len(runs) else today[-1] + 1
@@ -463,8 +474,8 @@ def stops_of_a_day(
 def slots_of_a_day(fixes: list[dict], day: int, rules=RULES) -> dict[int, tuple]:
     """Returns the time slot of each fix of the UTC day, by the index of the fix.
 
-    The mean position of a slot is one point of the route. A slot is about SLOT_M metres long, and
-    lasts for at most SLOT_S_MAX seconds.
+    The mean position of the fixes in a slot is one point of the route. A slot covers about SLOT_M
+    metres of the route, and lasts for at most SLOT_S_MAX seconds.
     """
     today, samples = samples_of_a_day(fixes, day, rules)
     found, sample = {}, -1
@@ -472,7 +483,7 @@ def slots_of_a_day(fixes: list[dict], day: int, rules=RULES) -> dict[int, tuple]
         if sample + 1 < len(samples) and samples[sample + 1] == index:
             sample += 1
             near = [fixes[at] for at in samples[max(sample - 1, 0):sample + 3]]
-            # On a road that turns back, the straight line is short, but the legs are not.
+            # In a hairpin bend, the straight line is much shorter than the route along the legs.
             legs_m = sum(straight_metres(a, b) for a, b in zip(near, near[1:]))
             route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * legs_m)
             pace = route_m * 1000 / max(1, near[-1]["ms"] - near[0]["ms"])
@@ -487,8 +498,9 @@ def slots_of_a_day(fixes: list[dict], day: int, rules=RULES) -> dict[int, tuple]
 def legs(track: list[dict], rules=RULES) -> list[dict]:
     """Returns the legs between neighbouring good fixes or, in a trip, between points of the route.
 
-    A leg has a, b (the fixes at its ends), kind, metres, untracked (metres), `fixes` (those after
-    a, up to b) and, if the driver stands, `place`.
+    A leg has `a` and `b` (the fixes at its ends), `kind`, `metres`, `untracked` (metres of a gap),
+    `fixes` (those after a, up to b) and, if the driver stands, `place`. A gap, and parking, also
+    have `is_known`: whether it is short enough for the views to show it.
     """
     fixes = kept_fixes(track, rules)
     stop_of: dict[int, tuple] = {}
@@ -608,13 +620,15 @@ def turn_between(before, after, up) -> float:
 def bend(second_before, before, leg, after, second_after, up) -> float:
     """Returns the factor by which a leg is longer than its straight line.
 
-    If the route turns only at the ends of the leg, the vehicle turned at a corner, where the lines
-    before and after the leg meet. If the route also turns before and after them, by the same angle,
-    it is an arc, and half of each turn belongs to the leg beside. Each leg is a vector and a time.
+    If the route turns only at the two ends of the leg, the vehicle drove round a corner: the point
+    where the lines through the two neighbouring legs meet. If the route turns by the same angle at
+    the next two points, too, the route is an arc, and half of each turn belongs to the neighbouring
+    leg. Each leg is a pair of a vector and a time.
     """
     if before is None or after is None or math.hypot(*leg[0]) < CORNER_LEG_M:
         return 1.0
-    # A fix at an end of the leg was sent because the vehicle turned, so the leg itself has no turn.
+    # If a neighbouring leg is short and quick, the device sends a fix wherever it turns. So the leg
+    # itself is straight.
     if any(
         math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * leg[1]
         for vector, ms in (before, after)
@@ -663,8 +677,8 @@ def runs(route):
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
     """Returns the rows that the view `episodes` must return, ordered by driver and time.
 
-    Times are epoch milliseconds. `from` and `to` list the places where the episode may begin and
-    end.
+    Times are epoch milliseconds. `from` and `to` are lists of places: the episode may begin at any
+    place in `from`, and end at any place in `to`.
     """
     found = []
     for driver, track in sorted(by_driver(fixes).items()):
@@ -678,7 +692,7 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
                     if fix["true_speed"] is not None
                 ]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
-                # A stop across midnight has a place on each day, and one at midnight.
+                # A stop across midnight has several places: one for each day, and one at midnight.
                 stops = [leg["place"] for leg in run if leg["place"]]
                 found.append(
                     {
@@ -700,8 +714,8 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
 def pieces(leg, next_cut):
     """Splits a leg at the cuts.
 
-    Returns the start, the share of the leg and the seconds of each piece. `next_cut` returns the
-    first cut after a time.
+    Returns the pieces, each with its start, its share of the leg's duration, and its duration in
+    seconds. `next_cut` is a function that returns the first cut after a time.
     """
     began, ended, at = leg["a"]["ms"], leg["b"]["ms"], leg["a"]["ms"]
     if began == ended:
