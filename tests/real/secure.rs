@@ -97,7 +97,7 @@ pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<Stri
     Ok(file)
 }
 
-/// What the proxy does with a statement.
+/// Action of the proxy for a statement.
 pub enum ProxyAction {
     /// Answers with this status and text. The engine does not get the statement.
     Answer(u16, String),
