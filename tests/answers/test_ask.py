@@ -155,7 +155,7 @@ def test_track_and_health_match_truth(computed_fleet):
     ("2026-06-01T07:00:00", "2026-06-01T08:00:00", False),  # in the middle of many silences
     ("2026-06-01T10:00:00", "2026-06-01T10:00:01", True),
 ])
-def test_gaps_includes_open_gaps_and_cuts_none(computed_fleet, since, until, has_open_gap):
+def test_gaps_returns_whole_and_open_gaps(computed_fleet, since, until, has_open_gap):
     db, fixes = computed_fleet
     window = {"from": since, "to": until, "tz": "UTC"}
     columns = (

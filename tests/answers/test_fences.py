@@ -83,7 +83,7 @@ def star(chance, lat, lng, size):
     ]
 
 
-def test_visits_match_a_test_of_each_fix(db):
+def test_visits_match_ray_casting_of_each_fix(db):
     chance, fixes = random.Random(5), [fix for device in fleet() for fix in device.fixes]
     db.insert(fixes)
     db.insert(chance.sample(fixes, 500))

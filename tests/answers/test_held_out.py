@@ -188,7 +188,7 @@ def test_arcs_have_the_length_of_the_route_and_creeping_is_no_stop(db):
         assert abs(found["metres"] / day.metres - 1) < 0.02, (driver, found["metres"], day.metres)
 
 
-def test_no_trip_is_beside_an_impossible_leg_of_a_parked_vehicle(db):
+def test_impossible_leg_of_a_parked_vehicle_causes_no_trip(db):
     """A parked vehicle is suddenly 2.2 km away, where it is parked, too."""
     for every_s in (3, 10):
         for phase_s in (0, 4):

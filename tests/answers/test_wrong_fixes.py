@@ -516,7 +516,7 @@ def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
     assert [row["seconds"] for row in found["tunnel"]] == [1315], found["tunnel"]
 
 
-def test_dropped_fixes_are_not_near_a_point(db):
+def test_near_ignores_dropped_fixes(db):
     """One fix of a parked car is 300 m off, and one has an accuracy of 900 m.
 
     Another driver is really at the place of these fixes.
@@ -560,7 +560,7 @@ def test_short_stays_elsewhere_do_not_split_a_stop(db):
     assert abs(day_of(db, "courier")["metres"] - 1200) < 60 and day_of(db, "phone60")["metres"] == 0
 
 
-def test_times_without_seconds_leave_the_mileage_as_it_is(db):
+def test_times_without_seconds_do_not_change_the_mileage(db):
     """Four fixes of each minute have the same time. One fix is 9 km off."""
     car = (
         Device("car", "2026-06-01T08:00:00", 48, 11, every=15)
@@ -577,7 +577,7 @@ def test_times_without_seconds_leave_the_mileage_as_it_is(db):
     assert day["metres"] == pytest.approx(2700 * 12, rel=0.01) and day["untracked_m"] == 0
 
 
-def test_leg_without_a_duration_is_a_gap_of_episodes_too(db):
+def test_impossible_leg_between_equal_times_is_a_gap(db):
     """Two devices more than 5 km apart use one driver id: one until 08:10:07, one from then on.
 
     So two fixes have the same time. This time is no whole minute: otherwise up to a minute might be

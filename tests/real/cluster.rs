@@ -449,7 +449,7 @@ fn unsharded_tables_are_refused_with_shards_and_vice_versa() -> Result<()> {
 }
 
 #[test]
-fn unknown_replica_count_delays_nothing() -> Result<()> {
+fn unanswered_replica_count_query_delays_no_insert() -> Result<()> {
     let world = world("uncounted")?;
     let inserts = Inserts::default();
     let (seen, count_queries, column_queries) =

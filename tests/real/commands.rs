@@ -347,7 +347,7 @@ fn bad_configuration_stops_the_start_and_lists_all_violations() -> Result<()> {
 /// Kubernetes sets variables such as MILEPOST_HTTP_PORT in every pod if a service is named
 /// milepost.
 #[test]
-fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<()> {
+fn setting_with_one_underscore_stops_the_start() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     let config_with = |key| -> Result<(Option<i32>, String)> {

@@ -146,7 +146,7 @@ fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
 }
 
 #[test]
-fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
+fn import_skips_unreachable_and_read_only_endpoints() -> Result<()> {
     let world = world("endpoints_import")?;
     let unreachable = format!("http://127.0.0.1:{}", free_port()?);
     let (read_only, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
@@ -214,7 +214,7 @@ fn endpoint_without_tables_is_replaced_by_an_endpoint_with_tables() -> Result<()
 
 /// Takes 70 s, because a process waits for half a minute before it queries its own endpoint again.
 #[test]
-fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
+fn own_endpoint_is_used_again_once_it_has_tables() -> Result<()> {
     let world = world("endpoint_lost_tables")?;
     let (home, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;

@@ -415,7 +415,7 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
 }
 
 #[test]
-fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<()> {
+fn wrong_fix_after_inaccurate_fixes_causes_no_crossing() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, \
@@ -559,7 +559,7 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
 }
 
 #[test]
-fn delivery_of_an_entry_does_not_end_the_overstay_of_the_same_fix() -> Result<()> {
+fn delivering_entered_keeps_overstayed_as_the_state() -> Result<()> {
     let world = world("events_overstayed")?;
     // A device sent all fixes of its stay at once, so both events have the same `known_at`.
     let write = |kind: &str, posted: &str| {
@@ -659,7 +659,7 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
 /// The previous process could not publish for hours, because the broker refused a message. This
 /// start publishes the current states, and also the old events that are not states.
 #[test]
-fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()> {
+fn start_publishes_old_jumps_and_counts_dropped_events() -> Result<()> {
     let world = world("events_waited")?;
     let insert = |driver: &str, kind: &str, minutes: u32| {
         let fence = if kind == "jump" { "" } else { "yard" };

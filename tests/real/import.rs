@@ -51,7 +51,7 @@ fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
 }
 
 #[test]
-fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
+fn traccar_dawarich_and_recorder_files_are_imported() -> Result<()> {
     let world = world("import_formats")?;
     let began = began_ms();
     let at = |seconds: i64| iso(began + seconds * 1_000);

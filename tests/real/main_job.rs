@@ -26,7 +26,7 @@ fn published_position_is_read_back() -> Result<()> {
 }
 
 #[test]
-fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
+fn each_reject_is_stored_with_its_reason() -> Result<()> {
     let world = world("reasons")?;
     let settings =
         world.settings.clone().with("LAB__PAYLOAD_BYTES_MAX", "5000").with("LAB__POINTS_MAX", "20");
@@ -78,7 +78,7 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
 /// milepost must decline them: it would store a retained fix without a time once more at every
 /// SUBSCRIBE, each time as another fix.
 #[test]
-fn retained_messages_stay_with_the_broker() -> Result<()> {
+fn retained_messages_are_not_received() -> Result<()> {
     let world = world("retained")?;
     let fix = br#"{"lat":1,"lng":2}"#;
     publish_with_retain(world.broker.port, true, &[("drivers/old/gps", fix)])?;

@@ -129,7 +129,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
 }
 
 #[test]
-fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> {
+fn spool_lists_exports_and_replays_files_left_by_run() -> Result<()> {
     let scene = scene("spool_commands")?;
     let mut milepost = scene.settings.run()?;
     scene.proxy.set(Fault::Refuse);

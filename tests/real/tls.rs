@@ -297,7 +297,7 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
 }
 
 #[test]
-fn plain_mqtt_port_that_hangs_up_is_not_called_a_tls_port() -> Result<()> {
+fn closed_plain_connection_is_not_reported_as_a_tls_port() -> Result<()> {
     let world = world("hangs_up")?;
     let proxy = Proxy::start(world.broker.port)?;
     let settings =
