@@ -71,6 +71,7 @@ class Journey:
             remaining = end - self.metres
             target = min(cruise, math.sqrt(until**2 + 2 * push * remaining), self.speed + push)
             self.heading += self.chance.gauss(0, wobble)
+            # Do not get so slow that the end is never reached.
             self._step(max(target, min(cruise, 0.6)))
 
     def drive(

@@ -174,7 +174,8 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     )
 }
 
-/// Accepts the connection with these CONNACK properties, and answers each filter with this code.
+/// Accepts the connection with these properties of the CONNACK (0x20), and answers each SUBSCRIBE
+/// with this reason code for each filter, in a SUBACK (0x90).
 fn accept_client(peer: &mut Peer, properties: &[u8], code: u8) -> Result<()> {
     loop {
         let packet = peer.receive()?;

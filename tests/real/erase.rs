@@ -42,7 +42,7 @@ fn tables(world: &World) -> Result<Vec<String>> {
 }
 
 /// Returns the number of rows of [`DRIVER`] in every table, hidden rows included.
-fn rows(world: &World) -> Result<Vec<(String, u64)>> {
+fn row_counts(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(
             "SELECT count() FROM {{db}}.{table} WHERE driver_id = '{DRIVER}' \
@@ -94,7 +94,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
             .query(&format!("SELECT count() FROM {{db}}.rejects WHERE driver_id = '{DRIVER}'"))?
             == "1")
     })?;
-    let before = rows(&world)?;
+    let before = row_counts(&world)?;
     assert!(before.len() >= 4 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
 
     let erase = |flags: &[&str]| settings.call(&[&["erase", "--driver", DRIVER], flags].concat());
@@ -128,7 +128,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     let (code, printed) = erase(&["--yes", "--within", "20m"])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
-    assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
+    assert!(row_counts(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", row_counts(&world)?);
     assert!(spooling_member.metric("positions_erased_total")? > 0.0);
 
     // New messages are dropped, refreshed roll-ups do not bring the driver back, and all other
@@ -154,7 +154,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
             "SELECT countIf(status = 'Running') FROM system.view_refreshes WHERE database = '{db}'",
         )? == "0")
     })?;
-    assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
+    assert!(row_counts(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", row_counts(&world)?);
 
     let (code, printed) = erase(&["--lift"])?;
     assert!(code == 0 && printed.starts_with("lifted"), "{printed}");
@@ -425,7 +425,7 @@ fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
 /// Erases a driver. Statements have kinds, numbered in the order in which the command first sends
 /// them: the fault hits the first statement of kind `at`. Returns 1 if the command sent such a
 /// statement, otherwise 0. Without a fault, returns the number of kinds.
-fn erase_with(
+fn erase_with_fault(
     world: &World,
     driver: &str,
     tables: &[String],
@@ -490,7 +490,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         "INSERT INTO {db}.positions (driver_id, ts, seq) \
          SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
     )?;
-    let kinds = erase_with(&world, "f99", &tables, 0, None)?;
+    let kinds = erase_with_fault(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
     // A kill after one statement is a kill before the next one, so a kill before a statement is
     // tested at the first statement only.
@@ -523,7 +523,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let reached: Vec<AtomicUsize> = (0..kinds).map(|_| AtomicUsize::new(0)).collect();
     run_parallel(plans.len(), 4, &|n| {
         let (at, fault) = plans[n];
-        let is_reached = erase_with(&world, &driver(n), &tables, at, Some(fault))?;
+        let is_reached = erase_with_fault(&world, &driver(n), &tables, at, Some(fault))?;
         reached[at].fetch_add(is_reached, Ordering::SeqCst);
         Ok(())
     })?;
@@ -540,7 +540,7 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = spare_drivers.next().context("no driver is left")?;
-        let is_reached = erase_with(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
+        let is_reached = erase_with_fault(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
     let tried = spare_drivers.start; // the drivers from 0 to `tried` - 1

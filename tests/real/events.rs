@@ -540,6 +540,8 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
         let state = expected.rsplit(' ').next().unwrap_or_default();
         world.wait_for("SELECT kind FROM {db}.event_states FINAL", state, SOON)
     };
+    // Longitudes on both sides of the border, which is at 13.1. They are less than 100 m apart, so
+    // that a drive between them is no jump.
     let (inside, outside) = (13.0998, 13.1008);
     let mut watcher = Watcher::start_watching(&settings, &world, "before")?;
     drive(inside, "entered")?;

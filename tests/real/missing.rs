@@ -36,6 +36,7 @@ fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
     // Wait until each driver has a stored fix, because only numbers after a driver's first stored
     // number can be missing.
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
+    // strict-broker acknowledges the next 37 messages, but discards them.
     world.broker.command("lose 37")?;
     std::thread::sleep(Duration::from_secs(2));
     milepost.process.kill()?;

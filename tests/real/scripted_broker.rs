@@ -201,7 +201,7 @@ impl Peer {
     pub fn answer_pings(&mut self) -> Result<()> {
         loop {
             if let Packet::PingReq(_) = self.receive()? {
-                self.send(&[0xD0, 0])?;
+                self.send(&[0xD0, 0])?; // PINGRESP
             }
         }
     }
@@ -350,11 +350,13 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     let world = world("garbage")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         match peer.connection_index() {
+            // An answer that is not MQTT.
             0 => peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
             1 => {
                 peer.receive()?;
-                peer.send(&[0x20, 3, 0, 0x86, 0])?;
+                peer.send(&[0x20, 3, 0, 0x86, 0])?; // CONNACK: bad user name or password
             }
+            // Random bytes after a fix.
             2 => {
                 peer.welcome(&[], &[1])?;
                 let mut random = fastrand::Rng::with_seed(2);
@@ -507,7 +509,8 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
     hung_milepost.terminate(SOON).map(drop)
 }
 
-/// Encodes a packet that has only a packet id, such as PUBREL.
+/// Encodes a packet that has only a packet id, such as PUBREL. `first`: the first byte of the
+/// packet, with its type.
 fn id_packet(first: u8, packet_id: u16) -> Vec<u8> {
     [&[first, 2][..], &packet_id.to_be_bytes()].concat()
 }
@@ -517,14 +520,14 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
     let world = world("qos2")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
-        // A resumed session may begin in the middle of a handshake.
+        // A resumed session may begin in the middle of a handshake of QoS 2: with a PUBREL.
         peer.send(&id_packet(0x62, 900))?;
         ensure!(
             matches!(peer.receive()?, Packet::PubComp(done) if done.pkid == 900),
             "PUBREL is not answered"
         );
         let mut at_qos_2 = fix(7);
-        at_qos_2[0] = 0x34;
+        at_qos_2[0] = 0x34; // PUBLISH at QoS 2
         peer.send(&at_qos_2)?;
         let refusal = peer.receive()?;
         ensure!(

@@ -201,6 +201,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
             f64::from(n).sin(),
             f64::from(n).cos()
         )?;
+        // Add a hundred rows without a valid time, which become rejects.
         if n % 200 == 0 {
             writeln!(csv, "d1,never,{n},x{}", "y".repeat(n as usize % 97))?;
         }

@@ -63,6 +63,7 @@ impl Figures {
         !is_refused || self.logged_after.is_some() && self.unready_after.is_some()
     }
 
+    /// Records the problem unless the expectation holds.
     fn expect(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.problems.push(problem());
@@ -316,6 +317,8 @@ impl Stage {
         Ok(scrape.lines().filter_map(parse_kind).filter(|(_, count)| *count > 0).collect())
     }
 
+    /// Updates the figures that need repeated observation: memory, messages that are acknowledged
+    /// but not stored, and when the log and `/readyz` named the cause.
     fn observe(
         &mut self,
         figures: &mut Figures,
