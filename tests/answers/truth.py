@@ -251,9 +251,9 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
             return math.inf
         return max(speed_between(first, third), speed_between(third, fourth) if fourth else 0)
 
-    calm_before = min(pace_before, pace_limit(before, neighbour(-3), neighbour(-4)))
-    calm_after = min(pace_after, pace_limit(after, neighbour(3), neighbour(4)))
-    pace_around = max(calm_before, calm_after, speed_between(before, after))
+    capped_before = min(pace_before, pace_limit(before, neighbour(-3), neighbour(-4)))
+    capped_after = min(pace_after, pace_limit(after, neighbour(3), neighbour(4)))
+    pace_around = max(capped_before, capped_after, speed_between(before, after))
     is_detour = direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX
     slower_leg = min(speed_between(before, fix), speed_between(fix, after))
     if is_detour and slower_leg > 1.5 * pace_around + 5:
@@ -341,6 +341,7 @@ def stops_of_a_day(
     is_zero_speed_credible = sends_other_speeds or stays_near
 
     def is_still(at):
+        """Returns whether the device credibly reports speed 0 at this fix."""
         speed = fixes[at].get("speed")
         return is_zero_speed_credible and speed is not None and speed < ZERO_SPEED_MPS
 
@@ -356,6 +357,10 @@ def stops_of_a_day(
         return is_silence(at) or is_impossible(fixes[at - 1], fixes[at], rules)
 
     def is_parking(at):
+        """Returns whether the silence before this fix is parking.
+
+        It is if it began today, and ended within trip_m of where it began.
+        """
         return (
             is_silence(at)
             and at - 1 in today
@@ -447,6 +452,7 @@ def stops_of_a_day(
         )
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
+        # The place of a run is the mean of its samples in its first stop_s.
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
         stay = {
             "first": run[0],
@@ -521,6 +527,7 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         if a["ms"] < midnight:
             around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000]
             stands = all(straight_metres(fix, b) <= rules.radius_m for fix in [*around, a])
+            # A leg across midnight is measured from fix to fix, so it has kinds of its own.
             return "night stop" if stands else "night trip"
         return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
 
@@ -529,6 +536,8 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
     # Points of the route, each with the indices of its fixes.
     points: list[tuple[list[int], tuple]] = []
     for at in range(len(fixes)):
+        # A fix is a point of the route by itself if it is in a stop, or if the leg before or after
+        # it is not in a trip of the day.
         is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
         before = points[-1][0][-1] if points else None
         if (
