@@ -533,13 +533,13 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
 
     kinds = [kind_of(at) for at in range(len(fixes) + 1)]
     axes = [earth_centred(fix["lat"], fix["lng"]) for fix in fixes]
-    # Points of the route, each with the indices of its fixes.
-    points: list[tuple[list[int], tuple]] = []
+    # Points of the route: for each point, the indices of its fixes.
+    points: list[list[int]] = []
     for at in range(len(fixes)):
         # A fix is a point of the route by itself if it is in a stop, or if the leg before or after
         # it is not in a trip of the day.
         is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
-        before = points[-1][0][-1] if points else None
+        before = points[-1][-1] if points else None
         if (
             not is_alone
             and before is not None
@@ -548,9 +548,9 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             and kinds[before + 1] == "trip"
             and slot_of[before] == slot_of[at]
         ):
-            points[-1][0].append(at)
+            points[-1].append(at)
         else:
-            points.append(([at], None))
+            points.append([at])
 
     def place_of(members):
         """Returns the place of the stop, or the mean position of the fixes with these indices."""
@@ -558,10 +558,10 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             return stop_of[members[0]][2]
         return tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
 
-    places = [place_of(members) for members, _ in points]
+    places = [place_of(members) for members in points]
     found = []
     for number in range(1, len(points)):
-        members = points[number][0]
+        members = points[number]
         a, b = fixes[members[0] - 1], fixes[members[-1]]
         kind = kinds[members[0]]
         leg = {
@@ -595,9 +595,9 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
 
                 Returns None if the leg is not in a trip.
                 """
-                if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
+                if not 0 < which < len(points) or kinds[points[which][0]] != "trip":
                     return None
-                since, until = (fixes[points[each][0][-1]]["ms"] for each in (which - 1, which))
+                since, until = (fixes[points[each][-1]]["ms"] for each in (which - 1, which))
                 vector = tuple(end - start for start, end in zip(places[which - 1], places[which]))
                 return vector, until - since
 
