@@ -416,7 +416,7 @@ def stops_of_a_day(
     def is_stop(stay):
         return stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000
 
-    def formers(stays):
+    def candidates(stays):
         """Returns the stays that the next run may continue.
 
         These are the last stay and, if the last stay is too short for a stop, also the last stop.
@@ -426,6 +426,7 @@ def stops_of_a_day(
         return stays[-1:] + [each for each in stays if is_stop(each)][-1:]
 
     def belong_together(former, stay):
+        """Returns whether two stays, with an absence between them, are the same stop."""
         long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
         distance_max = rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2)
         absence_max_s = rules.trip_s if any(long) else rules.spike_s
@@ -463,7 +464,7 @@ def stops_of_a_day(
             "last_sample": run[-1],
             "place": tuple(sum(axis) / len(axis) for axis in zip(*early)),
         }
-        former = next((each for each in formers(stays) if belong_together(each, stay)), None)
+        former = next((each for each in candidates(stays) if belong_together(each, stay)), None)
         if former:
             del stays[stays.index(former) + 1:]
             former.update(

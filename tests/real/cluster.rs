@@ -88,6 +88,7 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
     let files = migration_count()?;
     let recorded = || world.query("SELECT count() FROM {db}.schema_migrations FINAL");
 
+    // One host is unreachable for two statements: `migrate` must retry them.
     hosts.unreachable_for.store(2, Ordering::SeqCst);
     settings.migrate()?;
     ensure!(
@@ -111,6 +112,7 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
         "a second run changed something: {hosts:?}"
     );
 
+    // A host without tables joins the cluster: `migrate` must execute every file again.
     hosts.without_tables.store(1, Ordering::SeqCst);
     settings.migrate()?;
     let repeated = hosts.executed.load(Ordering::SeqCst);

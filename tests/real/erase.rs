@@ -376,9 +376,9 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
         let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' \
                        AND query_kind = 'Insert' AND elapsed > 2";
         world.wait_for(running, "1", SOON)?;
-        // Write the list as if it were 41 s old: `erase` assumes that every member has had this
-        // list for a second. So only an insert that began more than a second ago can still contain
-        // the driver.
+        // List the driver as of 41 s ago. `erase` assumes that members read a new list within 40 s, so
+        // that every member has had this list for a second. So only an insert that began earlier
+        // can still contain the driver.
         world.query(
             "INSERT INTO {db}.erased (driver_id, written_at) \
              VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
@@ -406,9 +406,10 @@ enum Fault {
     KilledBefore,
     /// The process is killed after the engine has executed the statement.
     KilledAfter,
+    /// The engine does not get the statement, and the answer is a transient error.
     Refused,
-    /// The engine executes the statement, and the response is lost.
-    Cut,
+    /// The engine executes the statement, but its answer is lost.
+    AnswerLost,
 }
 
 /// Returns the kind of a statement: its text without digits, and with placeholders instead of the
@@ -423,13 +424,13 @@ fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
 }
 
 /// Erases a driver. Statements have kinds, numbered in the order in which the command first sends
-/// them: the fault hits the first statement of kind `at`. Returns 1 if the command sent such a
-/// statement, otherwise 0. Without a fault, returns the number of kinds.
+/// them: the fault hits the first statement of kind `kind_index`. Returns 1 if the command sent
+/// such a statement, otherwise 0. Without a fault, returns the number of kinds.
 fn erase_with_fault(
     world: &World,
     driver: &str,
     tables: &[String],
-    at: usize,
+    kind_index: usize,
     fault: Option<Fault>,
 ) -> Result<usize> {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -443,13 +444,13 @@ fn erase_with_fault(
         if is_new {
             kinds.push(kind);
         }
-        let Some(fault) = fault.filter(|_| is_new && kinds.len() == at + 1) else {
+        let Some(fault) = fault.filter(|_| is_new && kinds.len() == kind_index + 1) else {
             return ProxyAction::Pass;
         };
         flag.store(true, Ordering::SeqCst);
         match fault {
             Fault::KilledBefore => ProxyAction::NoAnswer,
-            Fault::KilledAfter | Fault::Cut => ProxyAction::LoseAnswer,
+            Fault::KilledAfter | Fault::AnswerLost => ProxyAction::LoseAnswer,
             Fault::Refused => ProxyAction::Answer(
                 500,
                 "Code: 241. DB::Exception: Memory limit exceeded.".to_owned(),
@@ -475,7 +476,7 @@ fn erase_with_fault(
 }
 
 /// At every kind of statement, the command is killed, the statement is refused, or its answer is
-/// cut off. A later run without faults succeeds.
+/// lost. A later run without faults succeeds.
 #[test]
 fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let world = world("erase_broken")?;
@@ -492,9 +493,9 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     )?;
     let kinds = erase_with_fault(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
-    // A kill after one statement is a kill before the next one, so a kill before a statement is
-    // tested at the first statement only.
-    let faults = [Fault::KilledAfter, Fault::Refused, Fault::Cut];
+    // A kill after one statement is also a kill before the next one. So only for the first
+    // statement, a kill before it must be tested separately.
+    let faults = [Fault::KilledAfter, Fault::Refused, Fault::AnswerLost];
     let each_kind = (0..kinds).flat_map(|at| faults.map(|fault| (at, fault)));
     let plans: Vec<(usize, Fault)> =
         [(0, Fault::KilledBefore)].into_iter().chain(each_kind).collect();
@@ -529,7 +530,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     })?;
     // A transient refusal or a lost answer does not end a command that has begun.
     let (mut begun, mut retried) = (0, 0);
-    for n in (0..plans.len()).filter(|n| matches!(plans[*n].1, Fault::Refused | Fault::Cut)) {
+    for n in (0..plans.len()).filter(|n| matches!(plans[*n].1, Fault::Refused | Fault::AnswerLost))
+    {
         let log = std::fs::read_to_string(world.folder.path().join(format!("{}.log", driver(n))))?;
         begun += usize::from(log.contains("list of erased drivers: every member"));
         retried += usize::from(log.contains("retrying"));
@@ -540,7 +542,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = spare_drivers.next().context("no driver is left")?;
-        let is_reached = erase_with_fault(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
+        let is_reached =
+            erase_with_fault(&world, &driver(n), &tables, at, Some(Fault::AnswerLost))?;
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
     let tried = spare_drivers.start; // the drivers from 0 to `tried` - 1
