@@ -165,7 +165,7 @@ impl Publisher {
                 if self.plan.qos == 0 && all_sent {
                     break;
                 }
-                if error.is::<Denied>() {
+                if error.is::<MessagesRefused>() {
                     return Err(error);
                 }
                 eprintln!("loadgen: {}: {error:#}; connecting again", self.client_id);
@@ -250,7 +250,7 @@ impl Publisher {
                         .with_context(|| format!("no connection to {}", self.plan.broker));
                 }
                 Ok(Err(error)) => {
-                    if let Some(refused) = error.downcast_ref::<Refused>() {
+                    if let Some(refused) = error.downcast_ref::<ConnectionRefused>() {
                         let refused_for = refused_since.get_or_insert_with(Instant::now).elapsed();
                         if refused.is_final(refused_for, self.patience()) {
                             return Err(error);
@@ -285,7 +285,7 @@ impl Publisher {
                 break ConnAck::read(packet.body)?;
             }
         };
-        ensure!(answer.reason == 0, Refused(answer.reason));
+        ensure!(answer.reason == 0, ConnectionRefused(answer.reason));
         self.window = usize::from(answer.receive_maximum).min(60_000);
         Ok(stream)
     }
@@ -427,7 +427,7 @@ impl Publisher {
             match packet.kind {
                 kind::PUBACK => match read_puback(packet.body)? {
                     (packet_id, NOT_AUTHORIZED) => {
-                        ensure!(self.record_refusal(), Denied(self.patience()));
+                        ensure!(self.record_refusal(), MessagesRefused(self.patience()));
                         self.starting += 1;
                         self.retries.push_back((Instant::now() + RETRY_DELAY, packet_id));
                     }
@@ -488,14 +488,14 @@ impl Publisher {
 /// The broker has refused every message for this long, which is longer than a start may take.
 #[derive(Debug, thiserror::Error)]
 #[error("the broker refused every message for {0:?}: not authorized (check its ACL)")]
-struct Denied(Duration);
+struct MessagesRefused(Duration);
 
 /// The broker refused the connection, with its reason code (3.2.2.2).
 #[derive(Debug, thiserror::Error)]
 #[error("the broker refuses the connection: {name} ({0:#04x})", name = reason_name(*.0))]
-struct Refused(u8);
+struct ConnectionRefused(u8);
 
-impl Refused {
+impl ConnectionRefused {
     /// Returns whether retries are pointless. EMQX answers 0x87, 0x88 or 0x89 for a while when it
     /// starts. To a wrong password it answers 0x87 for ever.
     fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
@@ -538,11 +538,11 @@ mod tests {
             (0x8A, false),
         ] {
             assert_eq!(
-                Refused(code).is_final(Duration::ZERO, STARTING_PATIENCE),
+                ConnectionRefused(code).is_final(Duration::ZERO, STARTING_PATIENCE),
                 !is_retried,
                 "{code:#04x}"
             );
-            assert!(Refused(code).is_final(later, STARTING_PATIENCE), "{code:#04x}");
+            assert!(ConnectionRefused(code).is_final(later, STARTING_PATIENCE), "{code:#04x}");
         }
     }
 
@@ -553,7 +553,12 @@ mod tests {
         publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap();
         assert_eq!(publisher.retries.len(), 1);
         publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
-        assert!(publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+        assert!(
+            publisher
+                .handle_packets(&mut BytesMut::from(refusal))
+                .unwrap_err()
+                .is::<MessagesRefused>()
+        );
     }
 
     /// Accepts one connection, and answers CONNECT with success.
@@ -583,6 +588,11 @@ mod tests {
         publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
         publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap();
         publisher.refused_since = Instant::now().checked_sub(RESTARTING_PATIENCE);
-        assert!(publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+        assert!(
+            publisher
+                .handle_packets(&mut BytesMut::from(refusal))
+                .unwrap_err()
+                .is::<MessagesRefused>()
+        );
     }
 }

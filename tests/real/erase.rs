@@ -377,8 +377,8 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
                        AND query_kind = 'Insert' AND elapsed > 2";
         world.wait_for(running, "1", SOON)?;
         // List the driver as of 41 s ago. `erase` assumes that members read a new list within 40 s,
-        // so that every member has had this list for a second. So only an insert that began earlier
-        // can still contain the driver.
+        // so every member has had this list for a second. Only an insert that began earlier can
+        // still contain the driver.
         world.query(
             "INSERT INTO {db}.erased (driver_id, written_at) \
              VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",

@@ -658,8 +658,9 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     })
 }
 
-/// The previous process could not publish for hours, because the broker refused a message. This
-/// start publishes the current states, and also the old events that are not states.
+/// The previous process could not publish for hours, because the broker refused a message. The next
+/// start publishes the current states and old events that are not states, such as jumps. It counts
+/// the other old events as dropped.
 #[test]
 fn start_publishes_old_jumps_and_counts_dropped_events() -> Result<()> {
     let world = world("events_waited")?;

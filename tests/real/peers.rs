@@ -1,5 +1,5 @@
-//! Tests members that get SIGTERM and ask their peers whether one stays. A member unsubscribes only
-//! if a peer with a lower name stays.
+//! Tests members that get SIGTERM and ask their peers whether one stays. With the default,
+//! `shutdown.leave = "auto"`, a member unsubscribes only if a peer with a lower name stays.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
