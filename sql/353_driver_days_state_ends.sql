@@ -1,6 +1,7 @@
--- Adds to each day what its connection to the days before and after it needs (sql/370), computed from the column parts. ClickHouse computes these
--- columns when a row is inserted, and for older rows when they are read. tupleElement, because ClickHouse cannot resolve part.kind in a mutation.
--- A list with one element gives a name to a value that an expression uses more than once.
+-- Adds columns with what the views (sql/370) need to connect a day to the days before and after it. All of them are computed from the column
+-- parts: when a row is inserted and, for older rows, when it is read. The expressions use tupleElement(part, 'kind') instead of part.kind,
+-- which ClickHouse cannot resolve in a mutation. Where an expression uses a value more than once, arrayMap over a list with this one value
+-- gives the value a name.
 ALTER TABLE {database}.driver_days_state{on_cluster}
     ADD COLUMN IF NOT EXISTS final_kinds Array(Enum8('gap' = 0, 'trip' = 1, 'stop' = 2, 'dropped' = 3))
         MATERIALIZED arrayMap(

@@ -1,6 +1,6 @@
--- Rewrites the comments of the tables and views that 0.1.0 created, and of their columns, including those that later migrations added. New
--- databases have these comments from the start. Replicas compare their columns with those in Keeper, comments included, so each comment
--- equals the one in the file that creates the table, byte for byte.
+-- Rewrites the comments of the tables and views that 0.1.0 created, and of all their columns, also of columns that later migrations added. New
+-- databases have these comments from the start. A replica compares its columns, comments included, with the definition in Keeper. So each
+-- comment must equal, byte for byte, the one in the file that creates the table.
 ALTER TABLE {database}.schema_migrations{on_cluster}
     MODIFY COLUMN version    COMMENT 'Number of the migration, as at the start of its file name',
     MODIFY COLUMN name       COMMENT 'File name of the migration, without .sql',

@@ -1,6 +1,6 @@
--- Removes the deduplication window from the tables that people write with INSERT, because they may set a value back to an earlier one. With a
--- window, ClickHouse would silently drop an INSERT that repeats an earlier one, because it does not compare the default of written_at.
--- Without a window, a retried insert of `milepost fences import` repeats a row, which does no harm.
+-- Removes the deduplication window from the tables that operators edit with INSERT. An operator may set a value back to an earlier one: with
+-- a window, ClickHouse would silently drop such an INSERT as a repetition, because it does not compare the default value of written_at.
+-- Without a window, a retried insert of `milepost fences import` can store a row twice, which does no harm.
 ALTER TABLE {database}.fences{on_cluster} MODIFY SETTING {no_tokens};
 
 ALTER TABLE {database}.drivers{on_cluster} MODIFY SETTING {no_tokens};

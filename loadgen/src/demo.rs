@@ -13,7 +13,7 @@ use crate::publish::{self, Plan};
 use crate::servers::{Servers, step};
 use crate::verify::{Verdict, verify};
 
-/// How long the verifier waits for a further row.
+/// The verifier stops waiting if no new fix has been stored for this long.
 const VERIFY_WITHIN: Duration = Duration::from_secs(30);
 const LAST_POSITIONS: &str = "SELECT driver_id, formatDateTime(ts, '%T') AS utc, \
     round(lat, 5) AS lat, round(lng, 5) AS lng, round(speed, 1) AS speed, \

@@ -1,5 +1,5 @@
-//! Simulated drivers that move like real ones: they choose a target, turn, accelerate and stop, and
-//! their receivers are noisy.
+//! Simulated drivers that move like real ones: they choose a target speed, turn, accelerate and
+//! stop, and their receivers are noisy.
 //!
 //! The state of a driver takes 48 bytes, so ten million drivers fit into half a GiB. The same seed
 //! gives the same tracks if the fixes are requested at the same times and in the same order.
@@ -115,7 +115,8 @@ impl Fleet {
         self.drivers[(n - self.first) as usize].ts_ms
     }
 
-    /// Moves driver `n` until `now_ms`, and returns a fix. `ts_ms` and `seq` rise with every fix.
+    /// Moves driver `n` until `now_ms`, and returns a fix with the accuracy `acc_m`. The `ts_ms`
+    /// and `seq` of a driver rise with every fix.
     pub fn fix(&mut self, n: u32, now_ms: i64, acc_m: f32) -> Fix {
         let rng = &mut self.rng;
         let driver = &mut self.drivers[(n - self.first) as usize];

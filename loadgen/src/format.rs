@@ -12,7 +12,8 @@ const KMH: f32 = 3.6;
 /// One metre per second in knots.
 const KNOTS: f32 = 3_600.0 / 1_852.0;
 
-/// A built-in or mapped format.
+/// A payload format of milepost: a built-in one, or [`Mapped`](Self::Mapped), which is defined in
+/// the configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {

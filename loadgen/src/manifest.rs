@@ -23,7 +23,8 @@ pub struct Manifest {
     pub qos: u8,
     /// Per driver, the highest `seq` sent.
     pub last_seq: Vec<u32>,
-    /// (driver, seq) of the fixes that were never acknowledged: these may be stored or not.
+    /// (driver, seq) of the fixes that were never acknowledged. Such a fix may or may not be
+    /// stored.
     pub unacked: Vec<(u32, u32)>,
     /// MQTT messages sent, with intended duplicates but without retries.
     pub messages: u64,

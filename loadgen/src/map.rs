@@ -93,8 +93,9 @@ fn toggle_on_enter(clickhouse: ClickHouse) -> Result<bool> {
     }
 }
 
-/// Inserts fixes of the last hour into ClickHouse: the first hour of each driver's track, played
-/// backwards. The fleet has the same seed, so its tracks start where this history ends.
+/// Inserts fixes of the last hour into ClickHouse. The history of a driver is the first hour of the
+/// driver's track, in reverse. So the history ends where the track starts, and the fleet, which has
+/// the same seed, continues there.
 fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;
@@ -122,7 +123,8 @@ fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
         }
         clickhouse.query(&sql)?;
     }
-    // Run the roll-up now instead of within five minutes, so that trips and stops exist at once.
+    // Refresh the roll-up now, so that trips and stops exist at once. The scheduled refresh may be
+    // five minutes away.
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
         clickhouse.query(&sql.replace("{db}", "fleet"))?;
     }

@@ -15,7 +15,7 @@ const MARGIN: f64 = 40.0;
 const KM_PER_DEGREE: f64 = 111.32;
 /// Maximum number of drivers in the picture: more would make it unreadable.
 const DRIVERS_MAX: u32 = 2_500;
-/// Bands of mean speed: the upper limit of each, in m/s, and its colour.
+/// Bands of mean speed: each has an upper limit in m/s, and the colour of its tracks.
 const SPEEDS: [(f64, &str); 4] =
     [(2.0, "#5b6b8c"), (10.0, "#3fa7d6"), (18.0, "#59cd90"), (f64::MAX, "#fac05e")];
 

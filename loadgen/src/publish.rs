@@ -1,10 +1,11 @@
 //! Publishes a fleet's fixes over MQTT 5 at a rate, and counts exactly what the broker
 //! acknowledged.
 //!
-//! Guarantee: at QoS 1 every message is sent until the broker acknowledges it, across reconnects
-//! and after PUBACK 0x10 (no subscriber). The result lists the fixes that were never acknowledged,
-//! and the rate that was reached. If a starting broker refuses a packet (EMQX: CONNACK 0x87, 0x88,
-//! 0x89, PUBACK 0x87), the packet is sent again for a limited time, and the refusal is counted.
+//! Guarantee: at QoS 1, the fleet sends every message again until the broker acknowledges it: after
+//! each reconnect, and after PUBACK 0x10 (no subscriber). The manifest lists the fixes that were
+//! never acknowledged, and the rate that was reached. If a starting broker refuses a packet (EMQX:
+//! CONNACK 0x87, 0x88, 0x89, PUBACK 0x87), the fleet counts the refusal, and sends the packet again
+//! for a limited time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +20,8 @@ use crate::manifest::Manifest;
 pub use crate::plan::{Plan, Progress};
 use crate::publisher::Publisher;
 
-/// The fleet ended before it had sent the whole plan: the broker refused the fleet or was
-/// unreachable, or the operator stopped the fleet.
+/// The fleet ended before it had sent all messages of the plan, because the broker refused it or
+/// was unreachable, or because the operator stopped it.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause:#}")]
 pub struct EndedEarly {

@@ -1,5 +1,5 @@
-//! One connection of a fleet: generates messages when they are due, and keeps each until the broker
-//! acknowledges it.
+//! One connection of a fleet. It generates messages when they are due, and keeps each message until
+//! the broker acknowledges it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,12 +18,14 @@ use crate::plan::{Plan, Progress};
 
 /// Shortest interval between checks for due messages.
 const TICK: Duration = Duration::from_millis(2);
-/// Maximum number of messages that wait to be written; further ones are generated at a later check.
+/// Maximum number of messages that wait to be written. If more are due, a later check generates
+/// them.
 const READY_MAX: u64 = 20_000;
-/// Maximum number of bytes that wait for the socket. So a broker that reads slowly slows the fleet
-/// down, and the rate in the manifest shows it.
+/// Maximum number of bytes that wait for the socket. With this limit, a broker that reads slowly
+/// slows the fleet down, and the manifest shows a lower rate.
 const OUT_BYTES_MAX: usize = 1 << 20;
-/// Reason code of PUBACK and CONNACK: not authorized, or not yet (3.2.2.2, 3.4.2.1).
+/// Reason code of PUBACK and CONNACK: not authorized (3.2.2.2, 3.4.2.1). EMQX also sends it while
+/// it starts.
 const NOT_AUTHORIZED: u8 = 0x87;
 /// Reason code of CONNACK (3.2.2.2).
 const SERVER_UNAVAILABLE: u8 = 0x88;
@@ -32,8 +34,8 @@ const SERVER_BUSY: u8 = 0x89;
 /// Longest time for which a starting broker refuses everything. A broker that refuses for longer is
 /// not starting: its access rules forbid the messages.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
-/// Longest refusal by a broker that has accepted messages of this connection before. EMQX refuses
-/// for about 20 s around a graceful stop, and again while it boots.
+/// Like [`STARTING_PATIENCE`], for a broker that has accepted messages of this connection before.
+/// EMQX refuses for about 20 s around a graceful stop, and again while it boots.
 const RESTARTING_PATIENCE: Duration = Duration::from_secs(60);
 /// Reason code of PUBACK: dropped, because no client was subscribed (3.4.2.1).
 const NO_SUBSCRIBER: u8 = 0x10;
@@ -87,11 +89,11 @@ pub(crate) struct Publisher {
     pub(crate) starting: u64,
     /// Time since which the broker has refused every message of this connection.
     refused_since: Option<Instant>,
-    /// The broker has acknowledged a message.
+    /// Whether the broker has acknowledged a message of this connection.
     has_accepted: bool,
     /// Packet ids of messages that the broker dropped or refused, with the time at which to send
     /// them again.
-    dropped: VecDeque<(Instant, u16)>,
+    retries: VecDeque<(Instant, u16)>,
     ready: VecDeque<Ready>,
     /// Messages that are held back, each until its time, or until all messages are generated.
     late: VecDeque<(Instant, Ready)>,
@@ -146,7 +148,7 @@ impl Publisher {
         let mut drain_until = None;
         while !self.is_stopped() {
             self.generate_due(began);
-            self.retry_dropped();
+            self.send_retries();
             self.write_ready();
             let all_sent =
                 self.generated >= self.target() && self.ready.is_empty() && self.late.is_empty();
@@ -159,11 +161,11 @@ impl Publisher {
             if let Err(error) =
                 self.poll_socket(&mut stream, &mut input, self.next_check(began)).await
             {
-                // At QoS 0, another connection would send nothing more.
+                // At QoS 0, nothing is sent again, so another connection is pointless.
                 if self.plan.qos == 0 && all_sent {
                     break;
                 }
-                if error.is::<Denied>() {
+                if error.is::<MessagesRefused>() {
                     return Err(error);
                 }
                 eprintln!("loadgen: {}: {error:#}; connecting again", self.client_id);
@@ -182,8 +184,8 @@ impl Publisher {
         self.progress.stopped.load(Ordering::Relaxed)
     }
 
-    /// Returns (driver, seq) of every point that was generated and not acknowledged. These may be
-    /// stored or not.
+    /// Returns (driver, seq) of every point that was generated and not acknowledged. Such a point
+    /// may or may not be stored.
     pub(crate) fn unacknowledged(&self) -> impl Iterator<Item = (u32, u32)> {
         let sent = self
             .unacked
@@ -233,8 +235,8 @@ impl Publisher {
 
     async fn connect(&mut self) -> Result<TcpStream> {
         let began = Instant::now();
-        // Measure the time of refusals from the first refusal, because an unreachable broker does
-        // not refuse.
+        // Start of the current series of refusals. `began` would be too early, because the broker
+        // may have been unreachable before it refused.
         let mut refused_since = None;
         loop {
             ensure!(!self.is_stopped(), "stopped while connecting to {}", self.plan.broker);
@@ -248,7 +250,7 @@ impl Publisher {
                         .with_context(|| format!("no connection to {}", self.plan.broker));
                 }
                 Ok(Err(error)) => {
-                    if let Some(refused) = error.downcast_ref::<Refused>() {
+                    if let Some(refused) = error.downcast_ref::<ConnectionRefused>() {
                         let refused_for = refused_since.get_or_insert_with(Instant::now).elapsed();
                         if refused.is_final(refused_for, self.patience()) {
                             return Err(error);
@@ -283,7 +285,7 @@ impl Publisher {
                 break ConnAck::read(packet.body)?;
             }
         };
-        ensure!(answer.reason == 0, Refused(answer.reason));
+        ensure!(answer.reason == 0, ConnectionRefused(answer.reason));
         self.window = usize::from(answer.receive_maximum).min(60_000);
         Ok(stream)
     }
@@ -373,7 +375,7 @@ impl Publisher {
         Ready { driver, seq_first: fixes[0].seq, seq_last: fixes[fixes.len() - 1].seq, payload }
     }
 
-    /// Moves ready messages into the output buffer, as far as the window and the buffer allow.
+    /// Encodes ready messages into the output buffer, until the window or the buffer is full.
     fn write_ready(&mut self) {
         while self.out.len() < OUT_BYTES_MAX
             && (self.plan.qos == 0 || self.unacked.len() < self.window)
@@ -398,11 +400,11 @@ impl Publisher {
     }
 
     /// Sends the messages again that the broker dropped or refused at least [`RETRY_DELAY`] ago.
-    fn retry_dropped(&mut self) {
-        while let Some((due, packet_id)) = self.dropped.front().copied()
+    fn send_retries(&mut self) {
+        while let Some((due, packet_id)) = self.retries.front().copied()
             && due <= Instant::now()
         {
-            self.dropped.pop_front();
+            self.retries.pop_front();
             if let Some(message) = self.unacked.get(&packet_id) {
                 self.out.extend_from_slice(&message.frame);
             }
@@ -425,14 +427,14 @@ impl Publisher {
             match packet.kind {
                 kind::PUBACK => match read_puback(packet.body)? {
                     (packet_id, NOT_AUTHORIZED) => {
-                        ensure!(self.record_refusal(), Denied(self.patience()));
+                        ensure!(self.record_refusal(), MessagesRefused(self.patience()));
                         self.starting += 1;
-                        self.dropped.push_back((Instant::now() + RETRY_DELAY, packet_id));
+                        self.retries.push_back((Instant::now() + RETRY_DELAY, packet_id));
                     }
                     (packet_id, NO_SUBSCRIBER) => {
                         self.refused_since = None;
                         self.no_subscriber += 1;
-                        self.dropped.push_back((Instant::now() + RETRY_DELAY, packet_id));
+                        self.retries.push_back((Instant::now() + RETRY_DELAY, packet_id));
                     }
                     (packet_id, 0) => {
                         self.refused_since = None;
@@ -470,9 +472,10 @@ impl Publisher {
     /// Sends unacknowledged messages again after a reconnect, with DUP, in the order of each
     /// driver's fixes.
     fn resend_unacked(&mut self) {
-        // At QoS 1, the messages in the buffer are unacknowledged, too.
+        // Clear the buffer, which may begin with half a packet. At QoS 1, its messages are also
+        // unacknowledged, so they are sent again below.
         self.out.clear();
-        self.dropped.clear();
+        self.retries.clear();
         let mut messages: Vec<&mut Unacked> = self.unacked.values_mut().collect();
         messages.sort_unstable_by_key(|message| (message.driver, message.seq_first));
         for message in messages {
@@ -482,17 +485,17 @@ impl Publisher {
     }
 }
 
-/// The broker has refused every message for longer than a start may take.
+/// The broker has refused every message for this long, which is longer than a start may take.
 #[derive(Debug, thiserror::Error)]
 #[error("the broker refused every message for {0:?}: not authorized (check its ACL)")]
-struct Denied(Duration);
+struct MessagesRefused(Duration);
 
 /// The broker refused the connection, with its reason code (3.2.2.2).
 #[derive(Debug, thiserror::Error)]
 #[error("the broker refuses the connection: {name} ({0:#04x})", name = reason_name(*.0))]
-struct Refused(u8);
+struct ConnectionRefused(u8);
 
-impl Refused {
+impl ConnectionRefused {
     /// Returns whether retries are pointless. EMQX answers 0x87, 0x88 or 0x89 for a while when it
     /// starts. To a wrong password it answers 0x87 for ever.
     fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
@@ -535,11 +538,11 @@ mod tests {
             (0x8A, false),
         ] {
             assert_eq!(
-                Refused(code).is_final(Duration::ZERO, STARTING_PATIENCE),
+                ConnectionRefused(code).is_final(Duration::ZERO, STARTING_PATIENCE),
                 !is_retried,
                 "{code:#04x}"
             );
-            assert!(Refused(code).is_final(later, STARTING_PATIENCE), "{code:#04x}");
+            assert!(ConnectionRefused(code).is_final(later, STARTING_PATIENCE), "{code:#04x}");
         }
     }
 
@@ -548,9 +551,14 @@ mod tests {
         let refusal: &[u8] = &[0x40, 4, 0, 1, NOT_AUTHORIZED, 0];
         let mut publisher = Publisher::default();
         publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap();
-        assert_eq!(publisher.dropped.len(), 1);
+        assert_eq!(publisher.retries.len(), 1);
         publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
-        assert!(publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+        assert!(
+            publisher
+                .handle_packets(&mut BytesMut::from(refusal))
+                .unwrap_err()
+                .is::<MessagesRefused>()
+        );
     }
 
     /// Accepts one connection, and answers CONNECT with success.
@@ -580,6 +588,11 @@ mod tests {
         publisher.refused_since = Instant::now().checked_sub(STARTING_PATIENCE);
         publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap();
         publisher.refused_since = Instant::now().checked_sub(RESTARTING_PATIENCE);
-        assert!(publisher.handle_packets(&mut BytesMut::from(refusal)).unwrap_err().is::<Denied>());
+        assert!(
+            publisher
+                .handle_packets(&mut BytesMut::from(refusal))
+                .unwrap_err()
+                .is::<MessagesRefused>()
+        );
     }
 }

@@ -18,7 +18,8 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Starts the servers with their data in `folder`; `settings` changes milepost's configuration.
+    /// Starts the servers with their data in `folder`. `settings` is a function that changes
+    /// milepost's configuration.
     pub(crate) fn start(
         milepost: &Path,
         folder: &Path,

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::fleet::{LIVE_ACC_M, driver_id};
 use crate::manifest::Manifest;
 
-/// Interval of the queries for new rows.
+/// Interval of the queries that count the stored rows.
 const POLL: Duration = Duration::from_millis(500);
 /// Number of drivers that are compared number by number in one query.
 const DRIVERS_PER_QUERY: usize = 100;
@@ -127,12 +127,12 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     let unacked: HashSet<(u32, u32)> = manifest.unacked.iter().copied().collect();
     let mut incomplete = Vec::new();
     for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
-        let complete = fixes.get(&n).is_some_and(|stored| {
+        let is_complete = fixes.get(&n).is_some_and(|stored| {
             stored.different == u64::from(*last_seq)
                 && stored.smallest == 1
                 && stored.largest == *last_seq
         });
-        if !complete && *last_seq > 0 {
+        if !is_complete && *last_seq > 0 {
             incomplete.push((n, *last_seq));
         }
     }
@@ -154,8 +154,8 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     Ok(verdict)
 }
 
-/// Compares the number of fixes of these drivers, for formats without `seq`. `drivers`: number and
-/// last `seq` of each.
+/// Compares, for formats without `seq`, the number of fixes of each driver. `drivers`: the number
+/// of each driver, and how many fixes it sent.
 fn compare_counts(
     fixes: &HashMap<u32, Stored>,
     drivers: &[(u32, u32)],
@@ -170,7 +170,8 @@ fn compare_counts(
     }
 }
 
-/// Compares the fixes of these drivers number by number. `drivers`: number and last `seq` of each.
+/// Compares the fixes of these drivers number by number. `drivers`: the number of each driver, and
+/// the last `seq` that it sent.
 fn compare(
     store: &Store,
     manifest: &Manifest,
@@ -217,6 +218,7 @@ pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
 /// Returns the rows of each driver of the run in a table, by the driver's number.
 fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32, Stored>> {
     let identity = identity(manifest);
+    // Without `seq`, treat the fixes of a driver as if they were numbered from 1.
     let numbers = if manifest.format.has_seq() { "min(seq), max(seq)" } else { "1, different" };
     let select = format!("driver_id, count(), uniqExact({identity}) AS different, {numbers}");
     let prefix = driver_id(&manifest.run, 0);
@@ -240,8 +242,8 @@ fn identity(manifest: &Manifest) -> &'static str {
     if manifest.format.has_seq() { "seq" } else { "ts, lat, lng" }
 }
 
-/// Returns median and 99th percentile of the freshness, in milliseconds; `None` if no live fix is
-/// stored.
+/// Returns the median and the 99th percentile of the time from a live fix to its insert, in
+/// milliseconds. Returns `None` if no live fix is stored.
 fn freshness(store: &Store, manifest: &Manifest) -> Result<Option<(f64, f64)>> {
     let ms = "toUnixTimestamp64Milli(inserted_at) - toUnixTimestamp64Milli(ts)";
     let live = format!("acc = {LIVE_ACC_M}");

@@ -1,4 +1,4 @@
-//! A fleet that the broker refuses: for a while, as EMQX does while it is starting, or for good.
+//! Tests a fleet that the broker refuses: for a while, as EMQX does while it starts, or for good.
 #![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rumqttc::v5::mqttbytes::v5::{ConnAck, ConnectReturnCode, Packet, PubAck, Pub
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Answers of a scripted broker, in order; the last answer of each list repeats.
+/// Answers of a scripted broker, in order. The broker repeats the last answer of each list.
 struct Script {
     connects: Vec<ConnectReturnCode>,
     publishes: Vec<PubAckReason>,
@@ -57,7 +57,7 @@ impl Script {
     }
 }
 
-/// Returns the next answer. The last answer of a list stays in it.
+/// Takes the next answer from the list. The last answer stays in the list, so that it repeats.
 fn next<T: Copy>(answers: &mut Vec<T>) -> T {
     if answers.len() > 1 { answers.remove(0) } else { answers[0] }
 }

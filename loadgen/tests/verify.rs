@@ -1,5 +1,4 @@
-//! Tests of the verifier: it finds consumers that drop, duplicate or invent fixes, and passes a
-//! correct one.
+//! Tests the verifier: it detects lost, duplicate and unsent fixes, and accepts a complete store.
 
 use std::path::Path;
 use std::process::Command;

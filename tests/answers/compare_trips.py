@@ -2,10 +2,12 @@
 
     make trips        installs both tools into a venv of their own; takes some minutes
 
-Prints Markdown. The labelled days are those of corpus.py. milepost: truth.py;
-test_labelled_days_match_truth checks that the views agree with truth.py. movingpandas: stops of 100
-m and three minutes, because movingpandas has no defaults, and the length of the trajectory.
-trackintel: its defaults, and the length of the triplegs.
+Prints a Markdown table. The labelled days are those of corpus.py.
+
+milepost: computed by truth.py; test_labelled_days_match_truth checks that the views agree with it.
+movingpandas: stops of at least three minutes within 100 m, because movingpandas has no defaults;
+the mileage is the length of the trajectory. trackintel: its defaults; the mileage is the length of
+the triplegs.
 """
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def main(rates="5,30", errors="3,15") -> None:
             off = (
                 f"{score.mileage_error:.1%}"
                 if score.true_metres
-                else f"{score.off_metres / 1000:.1f} km"
+                else f"{score.error_metres / 1000:.1f} km"
             )
             cells.append(f"{score.f1:.2f} | {off} | {score.trips} of {score.true_trips}")
         print(f"| {row} | " + " | ".join(cells) + " |", flush=True)

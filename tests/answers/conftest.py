@@ -111,17 +111,18 @@ class Database:
         self.run_view("driver_days_mv")
 
     def count_parts(self) -> None:
-        """Adds the counts of rows of new parts to `touched`: the first half of a refresh."""
+        """Counts the rows of new data parts in `touched`. This is the first half of a refresh."""
         self.run_view("touched_mv")
 
     def run_view(self, view: str) -> None:
         """Refreshes a view, and waits for the end of the refresh."""
         self.ask(f"SYSTEM START VIEW {{db}}.{view}")
         try:
-            # Wait for the refresh that began when the view was created.
+            # Wait for a refresh that is already running: one begins when a view is created.
             self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")
         except Refused:
-            pass  # a server that starts may run a refresh before it has its system tables
+            # That refresh may have failed: a starting server may not have its system tables yet.
+            pass
         self.ask(f"SYSTEM REFRESH VIEW {{db}}.{view}")
         self.ask(f"SYSTEM WAIT VIEW {{db}}.{view}")
 
@@ -175,7 +176,7 @@ def engine(tmp_path_factory):
 NUMBERS = itertools.count(1)
 
 
-def milepost(url: str, name: str, command: str) -> None:
+def run_milepost(url: str, name: str, command: str) -> None:
     """Runs a command of the binary on the database of this name."""
     binary = Path(os.environ.get("MILEPOST") or REPOSITORY / "target/debug/milepost").resolve()
     environment = {
@@ -183,7 +184,8 @@ def milepost(url: str, name: str, command: str) -> None:
         "MILEPOST__CLICKHOUSE__URL": url,
         "MILEPOST__CLICKHOUSE__DATABASE": name,
     }
-    # Do not run in the root of the repository: a developer may have a milepost.toml there.
+    # Do not run the command in the root of the repository. It would read a milepost.toml that a
+    # developer may have there.
     done = subprocess.run(
         [binary, command],
         cwd=REPOSITORY / "tests",
@@ -198,7 +200,7 @@ def milepost(url: str, name: str, command: str) -> None:
 def migrated(url: str) -> Database:
     """Returns a new database with the tables and views of `milepost migrate`."""
     name = f"answers{next(NUMBERS)}"
-    milepost(url, name, "migrate")
+    run_milepost(url, name, "migrate")
     return Database(url, name)
 
 
@@ -224,7 +226,7 @@ def one_database(engine) -> Database:
 def db(one_database) -> Database:
     """One database for all tests, emptied before each test.
 
-    Migrating takes longer than most tests.
+    A database for each test would be slow: a migration takes longer than most tests.
     """
     for view in ("touched_mv", "driver_days_mv"):
         one_database.ask(f"SYSTEM STOP VIEW {{db}}.{view}")

@@ -1,9 +1,9 @@
 """Labelled days.
 
 A labelled day has the true positions of a vehicle, second by second, and the fixes that a receiver
-would send. The true positions are simulated, so it is known when the wheels stood and how far they
-rolled. The fixes are computed from these positions with a given rate, an error of position and one
-kind of fault. This file does not use milepost's definition of stops and trips.
+would send. The true positions are simulated, so the true stops and the true mileage are known. The
+fixes are computed from these positions: with a given rate, an error of position and one kind of
+fault. This file does not use milepost's definition of stops and trips.
 """
 from __future__ import annotations
 
@@ -63,14 +63,15 @@ class Journey:
     def _roll(self, metres: float, cruise: float, push: float, wobble: float, until: float) -> None:
         """Accelerates to the speed `cruise`, and brakes to the speed `until` at the end.
 
-        Speeds are in m/s. push: acceleration, m/s². wobble: standard deviation of the change of
-        heading in each second, radians.
+        Speeds are in m/s. push: acceleration and braking, m/s². wobble: standard deviation of the
+        random change of heading in each second, radians.
         """
         end = self.metres + metres
         while self.metres < end:
             remaining = end - self.metres
             target = min(cruise, math.sqrt(until**2 + 2 * push * remaining), self.speed + push)
             self.heading += self.chance.gauss(0, wobble)
+            # Do not get so slow that the end is never reached.
             self._step(max(target, min(cruise, 0.6)))
 
     def drive(
@@ -343,9 +344,10 @@ def corpus(rates=RATES, errors=ERRORS) -> list[Labelled]:
 
 
 def matched(found: list[tuple[int, int]], true_stops: list[tuple[int, int]]) -> int:
-    """Returns how many true stops overlap a found stop by at least half of their union.
+    """Returns how many true stops were found.
 
-    Each found stop counts once.
+    A true stop was found if its overlap with a found stop lasts for at least half of the time that
+    the two cover together. Each found stop can match only one true stop.
     """
     free, hits = set(range(len(found))), 0
     for began, ended in true_stops:
@@ -366,7 +368,7 @@ class Score:
     true_stops: int = 0
     metres: float = 0.0
     true_metres: float = 0.0
-    off_metres: float = 0.0
+    error_metres: float = 0.0
     trips: int = 0
     true_trips: int = 0
 
@@ -378,7 +380,7 @@ class Score:
         self.true_stops += len(labelled.stops)
         self.metres += metres
         self.true_metres += labelled.day.metres
-        self.off_metres += abs(metres - labelled.day.metres)
+        self.error_metres += abs(metres - labelled.day.metres)
         self.trips += trips
         self.true_trips += labelled.trips
         return self
@@ -405,4 +407,4 @@ class Score:
 
         For parked days, the sum in kilometres.
         """
-        return self.off_metres / (self.true_metres or 1000)
+        return self.error_metres / (self.true_metres or 1000)

@@ -112,7 +112,7 @@ def parked(driver: str, start: str, hours: int, tz: str) -> Device:
 
 
 def dateline() -> Device:
-    """Fiji: drives east across 180 degrees, and stops near the line."""
+    """Drives east in Fiji, stops near the antimeridian, and drives on across it."""
     return (
         Device("dateline", "2026-06-01T08:00:00", -17.0, 179.9)
         .drive(90, 15, 700)
@@ -144,9 +144,10 @@ def silent() -> Device:
 
 
 def wild(number: int) -> Device:
-    """Moves at random, with a fix every second to every 25 minutes.
+    """Moves at random, with intervals of one second to 25 minutes between two fixes.
 
-    Includes silences, noise, equal times, restarted counters, unknown speeds and bad accuracies.
+    Includes silences, noise, fixes with equal times, sequence numbers that restart, unknown speeds
+    and bad accuracies.
     """
     device = Device(
         f"wild{number}", "2026-06-01T00:00:00", 10 * number - 80, 37 * number % 360 - 180
@@ -160,7 +161,8 @@ def wild(number: int) -> Device:
         elif act == 1:
             device.silent(chance.choice((10, 179, 181, 1000, 3599, 3601, 9000)))
         elif act == 2:
-            device.ms -= round(device.every * 1000)  # the next fix is at the same time, elsewhere
+            # The next fix has the time of the last one.
+            device.ms -= round(device.every * 1000)
             device.drive(chance.uniform(0, 360), 0.001, device.every)
         elif act == 3 and chance.random() < 0.3:
             device.seq = 0
@@ -186,7 +188,7 @@ def walker() -> Device:
 def courier() -> Device:
     """Makes ten deliveries on the way out and ten on the way back, across midnight UTC.
 
-    For each, drives 400 m and stands for four minutes.
+    For each delivery, drives 400 m and stands for four minutes.
     """
     device = Device("courier", "2026-06-01T23:01:00", 52.5, 13.4, every=10)
     for number in range(20):
@@ -205,10 +207,10 @@ def jam() -> Device:
 
 
 def jumper() -> Device:
-    """Drives 3,000 m at 10 m/s.
+    """Drives 3,000 m at 10 m/s, with three wrong fixes.
 
-    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. A long drive follows;
-    its last fix before midnight UTC is far off.
+    One fix is 100 km off, one is 900 m off, and one has an accuracy of 900 m. Two hours later, a
+    long drive follows. Its last fix, shortly before midnight UTC, is far off.
     """
     device = Device("jumper", "2026-06-01T12:00:00", 52.5, 13.4).drive(90, 10, 300)
     device.fixes[20].update(lat=53.4, speed=99.0)
@@ -227,9 +229,9 @@ def jumper() -> Device:
 
 
 def flight() -> Device:
-    """Sends from another town after a silence of ten minutes: no vehicle is that fast.
+    """Drives, and ten minutes later sends from another town: no vehicle is that fast.
 
-    20 hours later, sends from a place 11 km away.
+    20 hours after that, sends from a place 11 km away.
     """
     device = (
         Device("flight", "2026-06-01T12:00:00", 52.5, 13.4)

@@ -82,7 +82,7 @@ def test_empty_driver_selects_all_and_a_name_uses_the_index(db, view, arguments)
     db.insert(many)
 
     def call(driver, **window):
-        """Returns the view with its arguments, as SQL."""
+        """Returns a call of the view with its arguments, as SQL."""
         values = {**arguments, "driver": driver, **EARLY_JUNE, **window}
         text = ", ".join(f"{name} = {value!r}" for name, value in values.items())
         return f"{{db}}_ask.{view}({text})"
@@ -155,7 +155,7 @@ def test_track_and_health_match_truth(computed_fleet):
     ("2026-06-01T07:00:00", "2026-06-01T08:00:00", False),  # in the middle of many silences
     ("2026-06-01T10:00:00", "2026-06-01T10:00:01", True),
 ])
-def test_gaps_includes_open_gaps_and_cuts_none(computed_fleet, since, until, has_open_gap):
+def test_gaps_returns_whole_and_open_gaps(computed_fleet, since, until, has_open_gap):
     db, fixes = computed_fleet
     window = {"from": since, "to": until, "tz": "UTC"}
     columns = (
@@ -221,10 +221,10 @@ def test_health_shows_clock_ahead_late_fixes_and_missing_numbers(db):
 
 
 def test_speeding_has_equal_rows_before_and_after_the_roll_up(db):
-    """A row covers a period from its first fast fix to its last one.
+    """Each row of `speeding` covers a period, from its first fast fix to its last one.
 
-    The rows of the driver `new` are read before the roll-up has computed the driver's day. If a
-    computed day has no fix that is fast enough, the fixes of this day are not read.
+    The view returns the same rows before the roll-up has computed a day, and after. It does not
+    read the fixes of a computed day if the highest speed of the day is too low.
     """
     device = (
         Device("fast", "2026-06-01T08:00:00", 48, 11, every=10)
@@ -234,7 +234,7 @@ def test_speeding_has_equal_rows_before_and_after_the_roll_up(db):
         .drive(0, 33, 50)
     )
     device.silent(400).drive(0, 34, 20).drive(0, 27.78, 900)
-    # One of the fast fixes: an unknown speed does not end the period.
+    # One of the fast fixes has no speed: an unknown speed does not end the period.
     device.fixes[10]["speed"] = None
     db.insert(device.fixes)
     # Seconds, fixes and highest speed of each period.

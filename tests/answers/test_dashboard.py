@@ -1,6 +1,6 @@
-"""Tests the dashboard of drivers.
+"""Tests the Grafana dashboard of drivers.
 
-Each panel's query runs with the variables that Grafana fills in, and its columns have units.
+Each panel's query runs with the variables filled in as Grafana does, and its columns have units.
 """
 from __future__ import annotations
 

@@ -107,10 +107,9 @@ def test_days_match_truth(computed_fleet, tz):
 
 
 def test_quarters_days_trips_and_totals_agree(computed_fleet):
-    """For each driver and in each zone, the sums agree.
+    """For each driver and in each zone, distances, durations and numbers of fixes agree.
 
-    They differ by less than a centimetre and a hundredth of a second. The numbers of fixes are
-    equal.
+    They differ by less than 0.01 metres, seconds or fixes.
     """
     db, fixes = computed_fleet
     sums = {}
@@ -172,8 +171,8 @@ def test_slow_and_interrupted_movements_are_measured(computed_fleet):
     )
     rounds = episodes_of(db, "courier")
     assert [row["kind"] for row in rounds].count("stop") == 20
-    # The courier drives from door to door, once across midnight. At both ends of a stop, a driver
-    # may be up to 100 m away from the place of the stop.
+    # The mileage of the courier is not exact: it is measured from the place of one stop to the
+    # place of the next stop, and a driver may begin and end a stop up to 100 m away from its place.
     assert abs(sum(row["metres"] for row in rounds) - 20 * 400) < 150
     assert abs(sum(row["metres"] for row in episodes_of(db, "jam")) - (2 * 4500 + 1440)) < 250
 
@@ -269,7 +268,7 @@ def test_trips_across_the_antimeridian_and_the_pole_are_found(computed_fleet, dr
 
 
 def test_every_window_returns_the_same_episodes_and_days(computed_fleet):
-    """The view returns an episode or a day whole, even if only a part of it is in the window."""
+    """If a part of an episode or of a day is in the window, the view returns all of it."""
     db, _ = computed_fleet
     names = ("driver_id", "kind", "began", "ended", "metres", "untracked_m", "lat", "lng")
 
@@ -328,9 +327,9 @@ def test_day_has_25_or_23_hours_if_the_clocks_change(
 
 @pytest.mark.parametrize("seed", range(2))
 def test_order_of_inserts_does_not_change_the_figures(db, seed):
-    """The fixes arrive late, in pieces and some of them twice, with refreshes in between.
+    """The fixes are inserted in random order, some of them twice, with refreshes in between.
 
-    Each refresh computes the figures of the fixes that have arrived.
+    After each refresh, the figures are those of the fixes inserted so far.
     """
     chance = random.Random(seed)
     slow = (
@@ -359,9 +358,10 @@ def test_order_of_inserts_does_not_change_the_figures(db, seed):
 
 @pytest.mark.parametrize("start", ["22:10:00", "23:50:00"])
 def test_drive_over_midnight_matches_truth_after_each_third(db, start):
-    """After the first third, the drive from 23:50 begins with the leg across midnight.
+    """The fixes are inserted in three steps, every third fix at a time.
 
-    So the trip begins at the fix before midnight, not at the fix after midnight.
+    After the first step, the drive from 23:50 begins with the leg across midnight: the trip must
+    begin at the fix before midnight, not at the fix after midnight.
     """
     device = Device("third", f"2026-06-01T{start}", 48, 11, every=300)
     device.drive(20, 10, 9000).stand(1200).drive(200, 10, 4500)
@@ -390,7 +390,8 @@ def test_drive_over_midnight_matches_truth_after_each_third(db, start):
 def test_setting_the_server_clock_back_loses_no_insert(db):
     """The clock is first an hour ahead, then right, then 90 days behind.
 
-    So the later inserts seem older than the last computation of the day.
+    So a later insert seems older than the last computation of its day. The day must be computed
+    again nevertheless.
     """
     now = round(time.time() * 1000)
     device = square().fixes
@@ -406,7 +407,10 @@ def test_setting_the_server_clock_back_loses_no_insert(db):
 
 
 def test_backlog_is_computed_in_pieces_and_refresh_writes_one_part(db):
-    """Runs the query of the view driver_days_mv with a limit of 300 rows instead of 5 million."""
+    """Runs the query of the view driver_days_mv with a limit of 300 rows instead of 5 million.
+
+    So the refresh computes only a part of the six days at a time.
+    """
     db.ask("SYSTEM STOP MERGES {db}.driver_days_state")
     fixes = [{**fix, "driver": f"d{number}"} for number in range(6) for fix in square().fixes]
     db.insert(fixes)
@@ -440,7 +444,8 @@ def test_backlog_is_computed_in_pieces_and_refresh_writes_one_part(db):
         ]
     )
     db.refresh()
-    # Every refresh, scheduled or not, wrote one data part, so its rows become visible all at once.
+    # Every refresh, scheduled or not, wrote a single data part. So all of its rows become visible
+    # at the same time.
     sql = "SELECT uniqExact(_part) = uniqExact(computed_at), count() >= 70000 FROM {db}."
     assert db.ask(sql + "driver_days_state") == "1\t1\n"
 

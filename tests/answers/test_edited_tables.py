@@ -1,6 +1,6 @@
-"""Tests the tables that people write with INSERT.
+"""Tests the tables that operators edit with INSERT.
 
-The newest row counts, even if it repeats an earlier row, and senseless rows are refused.
+The newest row counts, even if it repeats an earlier row. Rows with senseless values are refused.
 """
 import pytest
 

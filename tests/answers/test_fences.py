@@ -83,7 +83,7 @@ def star(chance, lat, lng, size):
     ]
 
 
-def test_visits_match_a_test_of_each_fix(db):
+def test_visits_match_ray_casting_of_each_fix(db):
     chance, fixes = random.Random(5), [fix for device in fleet() for fix in device.fixes]
     db.insert(fixes)
     db.insert(chance.sample(fixes, 500))
@@ -134,9 +134,9 @@ def test_visits_use_the_newest_polygon_while_the_fence_is_valid(db):
 
 
 def test_dropped_fixes_neither_begin_nor_end_visits(db):
-    """Neither a jump into an area nor an inaccurate fix is a visit.
+    """A jump into a fence is no visit, and neither is an inaccurate fix in the fence.
 
-    A jump out of the area does not end the visit.
+    A jump out of a fence does not end the visit.
     """
     began = epoch_ms("2026-06-01 10:00:00")
     area = [[[11.0, 47.99], [11.02, 47.99], [11.02, 48.01], [11.0, 48.01]]]
@@ -173,9 +173,9 @@ DEPOT = [[[11.49, 47.99], [11.51, 47.99], [11.51, 48.01], [11.49, 48.01]]]
 
 
 def weekend(driver: str, metres: float = 0, ended: str = "2026-06-08T07:00:00") -> Device:
-    """Stands at the depot on Friday until 18:00, and is silent until Monday 7:00.
+    """Stands at the depot on Friday until 18:00, and is silent until `ended`, Monday 7:00.
 
-    The driver is then `metres` away. `ended` is the end of the silence.
+    The next fix is `metres` away from the depot.
     """
     began = epoch_ms("2026-06-05T17:30:00")
     device = Device(driver, "2026-06-05T17:30:00", 48, 11.5, every=60).stand(1800)
@@ -189,7 +189,7 @@ def weekend(driver: str, metres: float = 0, ended: str = "2026-06-08T07:00:00") 
 def test_silent_weekend_inside_is_part_of_a_visit(db):
     """A silence that ends where it began counts as parking.
 
-    So the driver is inside on the days without a fix.
+    So a driver who parked in the fence is inside on the days without a fix, too.
     """
     insert_fence(db, "depot", [DEPOT])
     slept, moved_bay, left = weekend("slept"), weekend("bay", 150), weekend("left", 600)
@@ -207,8 +207,8 @@ def test_silent_weekend_inside_is_part_of_a_visit(db):
         assert {visit[1] for visit in visits} == {"slept", "bay"}, (since, until, visits)
         for _, _, entered, left_at, _ in visits:
             assert entered <= friday and left_at >= monday, (since, until, visits)
-    # If the window touches both ends of a visit, the visit is returned whole. A driver who left
-    # during the silence has two visits: one until Friday, and one from Monday.
+    # If the window includes both days with fixes, the visit has its true begin and end. A driver
+    # who left during the silence has two visits: one that ends on Friday, and one on Monday.
     assert {visit[1]: visit[2:4] for visit in visits_of(db, fence="depot", driver="slept")} == {
         "slept": (epoch_ms("2026-06-05T17:30:00"), monday + 60_000)
     }

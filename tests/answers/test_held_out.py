@@ -1,7 +1,7 @@
 """Tests kinds of days that corpus.py does not have, and that were not used to choose the limits.
 
-Exceptions: the rules of arcs, of creeping and of impossible legs were made with the days that test
-them. All figures agree with each other, and with the simulated truth.
+Exceptions: the days with arcs, with creeping and with impossible legs were used to choose the rules
+that they test. The figures of all views must agree with each other, and with the simulated truth.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def later(fixes: list[dict], ms: int) -> list[dict]:
     return [{**fix, "ms": fix["ms"] + ms} for fix in fixes]
 
 
-def around_180(fixes: list[dict]) -> list[dict]:
+def wrap_longitudes(fixes: list[dict]) -> list[dict]:
     return [{**fix, "lng": (fix["lng"] + 180) % 360 - 180} for fix in fixes]
 
 
@@ -121,13 +121,14 @@ def figures(db, driver: str) -> dict:
 
 
 def test_figures_of_held_out_days_match_the_truth(db):
-    """Fixes are 15 s apart, with errors of 5 to 8 m.
+    """The fixes are 15 s apart, with errors of 5 to 8 m.
 
-    Between tall buildings, the positions also drift by 15 and 25 m for two minutes at a time.
+    Two devices are between tall buildings. Their positions also drift, by 15 or 25 m, with a time
+    constant of two minutes.
     """
     car, feet, yards, east = town_car("held out"), walker(), depots(), town_car("held out")
-    # For each driver: the true day, its fixes, and by how many milliseconds the fixes were moved to
-    # a later time.
+    # For each driver: the true day, the fixes, and by how many milliseconds the fixes are later
+    # than the true day.
     days = {
         "canyon car": (car, drifting(fixes_of("c", car, 15, 8, has_speed=False), 25, 120), 0),
         "canyon walker": (feet, drifting(fixes_of("w", feet, 15, 5, has_speed=False), 15, 120), 0),
@@ -135,7 +136,7 @@ def test_figures_of_held_out_days_match_the_truth(db):
         "depots": (yards, fixes_of("d", yards, 15, 5, has_speed=False), 0),
         "180": (
             east,
-            around_180(
+            wrap_longitudes(
                 [{**fix, "lng": fix["lng"] + 180 - 13.4} for fix in fixes_of("x", east, 15, 8)]
             ),
             0,
@@ -154,8 +155,8 @@ def test_figures_of_held_out_days_match_the_truth(db):
         ]
         result = Score().add(labelled, spans, found["metres"], len(found["trips"]))
         assert result.f1 == 1 and abs(found["metres"] / day.metres - 1) < 0.02, (driver, result)
-        # The route of the ship is unknown. So the distance of the gaps is that of two straight
-        # crossings of 40 km.
+        # The route of the ship is unknown, so each of the two gaps is as long as a straight
+        # crossing: 40 km.
         assert abs(found["gap_m"] - (80_000 if driver == "ferry" else 0)) < 200, (
             driver,
             found["gap_m"],
@@ -187,7 +188,7 @@ def test_arcs_have_the_length_of_the_route_and_creeping_is_no_stop(db):
         assert abs(found["metres"] / day.metres - 1) < 0.02, (driver, found["metres"], day.metres)
 
 
-def test_no_trip_is_beside_an_impossible_leg_of_a_parked_vehicle(db):
+def test_impossible_leg_of_a_parked_vehicle_causes_no_trip(db):
     """A parked vehicle is suddenly 2.2 km away, where it is parked, too."""
     for every_s in (3, 10):
         for phase_s in (0, 4):

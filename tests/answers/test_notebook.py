@@ -38,7 +38,8 @@ def test_notebook_answers_ten_questions(day, monkeypatch, tmp_path):
         "print(quarters.to_json(date_format='iso', orient='records')); "
         "print([round(float(figure.axes[0].get_aspect()), 3) for figure in maps])"
     )
-    for cell in book.cells:  # a figure is closed when it is shown, so collect it when it is drawn
+    # Collect each figure when it is drawn, because a figure is closed when it is shown.
+    for cell in book.cells:
         if cell.cell_type == "code" and "def map_of" in cell.source:
             cell.source += (
                 "\nmaps, draw = [], map_of\n"

@@ -9,6 +9,8 @@ from devices import epoch_ms
 from test_queries import DOCUMENT, for_test_database
 
 TZ = "Europe/Berlin"
+# Length of a degree of longitude at 52.51 degrees north, in metres.
+METRES_PER_DEGREE = 67_700
 YARD = [[13.40, 52.50], [13.42, 52.50], [13.42, 52.52], [13.40, 52.52], [13.40, 52.50]]
 
 
@@ -25,9 +27,9 @@ def ask(db, name: str) -> list[dict]:
 
 
 def fixes(begin: str, seconds: range, lat=52.51, lng=13.41, speed=0.0, driver="anna") -> list[dict]:
-    """Returns a fix for each second of `seconds` after `begin`.
+    """Returns a fix for each number in `seconds`, which counts the seconds after `begin`.
 
-    lng and speed (m/s) are numbers, or functions of the second.
+    lng and speed (m/s) are numbers, or functions of that number.
     """
     began = epoch_ms(begin, TZ)
     value_at = lambda value, second: value(second) if callable(value) else value
@@ -41,6 +43,14 @@ def fixes(begin: str, seconds: range, lat=52.51, lng=13.41, speed=0.0, driver="a
         }
         for second in seconds
     ]
+
+
+def lng_from(begin: float):
+    """Returns the longitude of a driver who drives east at 15 m/s, as a function of the second.
+
+    The driver has driven for `begin` seconds before second 0.
+    """
+    return lambda second: 13.41 + (second + begin) * 15 / METRES_PER_DEGREE
 
 
 def test_time_in_a_zone_is_cut_at_local_midnight(db):
@@ -62,7 +72,6 @@ def test_time_in_a_zone_is_cut_at_local_midnight(db):
 
 
 def test_shift_lasts_from_the_first_trip_to_the_end_of_the_last(db):
-    lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
     db.insert(fixes("2026-06-01T07:00:00", range(0, 3600, 15)))
     db.insert(fixes("2026-06-01T08:00:00", range(0, 1800, 15), lng=lng_from(0), speed=15.0))
     db.insert(fixes("2026-06-01T08:30:00", range(0, 3600, 15), lng=lng_from(1800)(0)))
@@ -82,7 +91,6 @@ def test_shift_lasts_from_the_first_trip_to_the_end_of_the_last(db):
 
 
 def test_shift_over_midnight_is_one_shift(db):
-    lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
     db.insert(fixes("2026-06-01T19:30:00", range(0, 1800, 15)))
     db.insert(fixes("2026-06-01T20:00:00", range(0, 1800, 15), lng=lng_from(0), speed=15.0))
     db.insert(fixes("2026-06-01T20:30:00", range(0, 5 * 3600, 60), lng=lng_from(1800)(0)))
@@ -105,7 +113,7 @@ def test_idling_counts_ignition_without_motion(db):
             "2026-06-01T10:15:00",
             range(0, 600, 15),
             speed=10.0,
-            lng=lambda second: 13.41 + second / 6770,
+            lng=lambda second: 13.41 + second * 10 / METRES_PER_DEGREE,
         )
     )
     db.insert(fixes("2026-06-01T10:00:00", range(0, 1800, 15), driver="ben"))
@@ -133,7 +141,7 @@ def test_harsh_braking_is_above_three_metres_per_second_squared(db):
                 "driver": "anna",
                 "ms": began + 2000 * n,
                 "lat": 52.51,
-                "lng": 13.41 + metres[n] / 67_700,
+                "lng": 13.41 + metres[n] / METRES_PER_DEGREE,
                 "speed": speed,
             }
             for n, speed in enumerate(speeds)
@@ -152,7 +160,6 @@ def test_reports_of_a_day_leave_out_what_began_before_it(db):
         f"INSERT INTO {{db}}.fences (name, valid_from, valid_until, polygons) VALUES ('yard', "
         f"'2026-01-01 00:00:00', '2027-01-01 00:00:00', {polygons})"
     )
-    lng_from = lambda begin: lambda second: 13.41 + (second + begin) * 15 / 67_700
     db.insert(fixes("2026-05-31T12:00:00", range(0, 9 * 3600, 300)))
     db.insert(fixes("2026-05-31T21:00:00", range(0, 1800, 15), lng=lng_from(0), speed=15.0))
     db.insert(fixes("2026-05-31T21:30:00", range(0, 2 * 3600, 60), lng=lng_from(1800)(0)))
@@ -160,7 +167,7 @@ def test_reports_of_a_day_leave_out_what_began_before_it(db):
         fixes(
             "2026-05-31T23:30:00",
             range(0, 7200, 15),
-            lng=lambda second: lng_from(1800)(0) - second * 15 / 270_800,
+            lng=lambda second: lng_from(1800)(0) - second * 3.75 / METRES_PER_DEGREE,
             speed=3.75,
         )
     )

@@ -18,7 +18,7 @@ def fixes(driver: str, first: int, count: int = 10, day: int = 0) -> list[dict]:
     ]
 
 
-def rows(db: Database) -> dict[str, int]:
+def count_rows(db: Database) -> dict[str, int]:
     """Counts the new data parts, and returns the number of counted rows by driver."""
     db.count_parts()
     found = db.rows(
@@ -31,75 +31,76 @@ def rows(db: Database) -> dict[str, int]:
 def test_each_row_counts_once_despite_merges_and_mutations(db):
     for first in (0, 10, 20):
         db.insert(fixes("a", first))
-        # Late fixes are in another partition, whose block numbers lie between those of the first
-        # partition.
+        # Fixes of an earlier month are in another partition. The inserts alternate, so the block
+        # numbers of the two partitions alternate, too.
         db.insert(fixes("b", first, day=-40))
-    assert rows(db) == {"a": 30, "b": 30}
-    assert rows(db) == {"a": 30, "b": 30}, "a second count must add nothing"
+    assert count_rows(db) == {"a": 30, "b": 30}
+    assert count_rows(db) == {"a": 30, "b": 30}, "a second count must add nothing"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
-    assert rows(db) == {"a": 30, "b": 30}, "a merge must add nothing"
+    assert count_rows(db) == {"a": 30, "b": 30}, "a merge must add nothing"
     db.ask("ALTER TABLE {db}.positions DELETE WHERE seq = 3", mutations_sync="2")
-    assert rows(db) == {"a": 30, "b": 30}, "a mutation must add nothing"
+    assert count_rows(db) == {"a": 30, "b": 30}, "a mutation must add nothing"
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
-    assert rows(db) == {"a": 30, "b": 30}, "a merge of one part must add nothing"
+    assert count_rows(db) == {"a": 30, "b": 30}, "a merge of one part must add nothing"
 
 
 def test_rows_merged_before_counting_are_counted(db):
     db.insert(fixes("a", 0))
-    assert rows(db) == {"a": 10}
+    assert count_rows(db) == {"a": 10}
     for first in (0, 10, 20):
         db.insert(fixes("c", first))
     db.ask("OPTIMIZE TABLE {db}.positions FINAL")
-    found = rows(db)
+    found = count_rows(db)
     assert (
         found["c"] == 30 and found["a"] >= 10
     ), "all new rows must count, and old rows of a mixed part may count again"
-    assert rows(db) == found
+    assert count_rows(db) == found
 
 
 def test_fix_that_is_sent_again_with_another_speed_counts(db):
     db.insert(fixes("a", 0))
-    assert rows(db) == {"a": 10}
+    assert count_rows(db) == {"a": 10}
     db.insert([{**fixes("a", 0)[0], "speed": 40, "received": NOON + 99}])
-    assert rows(db) == {"a": 11}
+    assert count_rows(db) == {"a": 11}
 
 
 def test_rows_inserted_after_a_truncate_are_counted(db):
     for first in (0, 10):
         db.insert(fixes("a", first))
-    assert rows(db) == {"a": 20}
+    assert count_rows(db) == {"a": 20}
     db.ask("TRUNCATE TABLE {db}.positions")
     db.insert(fixes("b", 0))
-    assert rows(db)["b"] == 10
+    assert count_rows(db)["b"] == 10
 
 
 def test_rows_with_reused_block_numbers_are_counted(tmp_path):
-    """A restarted server continues after the highest block number that it finds.
+    """A restarted server continues after the highest block number of the existing data parts.
 
-    If there are no parts, it reuses old numbers.
+    If there are no data parts, the server uses the old numbers again.
     """
     with running_engine(tmp_path) as (url, _):
         db = migrated(url)
         for first in (0, 10):
             db.insert(fixes("a", first))
-        assert rows(db) == {"a": 20}
+        assert count_rows(db) == {"a": 20}
         db.ask("SYSTEM STOP VIEW {db}.touched_mv")
         db.ask("TRUNCATE TABLE {db}.positions SYNC")
     with running_engine(tmp_path) as (url, _):
         db = Database(url, db.name)
         db.insert(fixes("b", 0))
-        assert rows(db) == {"a": 20, "b": 10}
+        assert count_rows(db) == {"a": 20, "b": 10}
 
 
 @pytest.mark.parametrize("counted_before", [True, False])
 def test_counts_of_the_former_view_are_kept(db, counted_before):
     """The former view of sql/101 left counts in `touched`, but no record of the counted parts.
 
-    So parts older than the view of sql/304 must not count again.
+    It has counted the parts that are older than the view of sql/304. So these must not count again.
     """
     db.insert(fixes("a", 0))
-    assert rows(db) == {"a": 10}
-    # Move the creation of the view by an hour, so that the part is older than the view, or newer.
+    assert count_rows(db) == {"a": 10}
+    # Move the time of the view's creation by an hour, so that the part is older than the view (it
+    # was counted before) or newer.
     age = "- INTERVAL 1 HOUR" if not counted_before else "+ INTERVAL 1 HOUR"
     sql = db.ask(
         "SELECT as_select FROM system.tables WHERE database = '{db}' AND name = 'touched_mv' "
@@ -113,9 +114,9 @@ def test_counts_of_the_former_view_are_kept(db, counted_before):
             "SELECT metadata_modification_time", f"SELECT metadata_modification_time {age}", 1
         )
     )
-    assert rows(db) == {"a": 10 if counted_before else 20}
+    assert count_rows(db) == {"a": 10 if counted_before else 20}
     db.insert(fixes("a", 10))
-    assert rows(db) == {"a": 20 if counted_before else 30}
+    assert count_rows(db) == {"a": 20 if counted_before else 30}
 
 
 def test_rollups_shows_that_counting_stopped(db):

@@ -1,6 +1,7 @@
 """Tests what a dispatcher expects of stops, trips and mileage.
 
-The days have a known truth (corpus.py), and the errors of real receivers.
+The days are simulated, so their stops, trips and mileage are known. The fixes have the errors of
+real receivers (corpus.py).
 """
 from __future__ import annotations
 
@@ -112,7 +113,7 @@ def test_new_rules_apply_to_days_that_are_already_computed(db):
 
 
 def test_labelled_days_match_truth(db):
-    """Both implementations of the definition agree on noise, wrong fixes, tunnels and sleepers."""
+    """The views and truth.py agree on noise, wrong fixes, tunnels and sleeping devices."""
     fixes = [fix for labelled in corpus(rates=(5, 30), errors=(15,)) for fix in labelled.fixes]
     db.insert(fixes)
     db.refresh()
@@ -206,9 +207,9 @@ def test_mileage_of_all_labelled_days_is_within_two_percent():
 
 
 def test_speed_is_derived_if_the_device_sends_none(db):
-    """Trains at 31 m/s for ten minutes, with a fix every 1, 15 and 60 s, count as speeding.
+    """Trains that drive at 31 m/s for ten minutes count as speeding, although they send no speed.
 
-    Cars with a wrong fix or an impossible move do not.
+    They send a fix every 1, 15 or 60 s. Cars with a wrong fix or an impossible move do not count.
     """
     for every, seconds in ((1, 600), (15, 600), (60, 600)):
         train = (

@@ -1,6 +1,6 @@
-"""Tests that `fixes` and `last_positions` are correct before parts are merged, and fast.
+"""Tests that `fixes` and `last_positions` return correct rows before data parts are merged.
 
-Tests that the views have comments for analysts.
+Also tests that ClickHouse reads little for them, and that the views have comments for analysts.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wanderers(shared_db):
     return shared_db, newest
 
 
-def in_the_north(newest):
+def count_in_band(newest):
     return sum(10 <= fix["lat"] <= 40 for fix in newest.values())
 
 
@@ -65,7 +65,7 @@ def test_last_positions_shows_the_newest_fix_while_parts_are_not_merged(wanderer
                 "optimize_functions_to_subcolumns": subcolumns,
                 "optimize_move_to_prewhere_if_final": prewhere,
             }
-            assert int(db.ask(box, **settings)) == in_the_north(newest), settings
+            assert int(db.ask(box, **settings)) == count_in_band(newest), settings
 
 
 def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
@@ -77,7 +77,7 @@ def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
     db, newest = wanderers
     for condition in ("FINAL PREWHERE lat BETWEEN 10 AND 40", "WHERE lat BETWEEN 10 AND 40"):
         wrong = int(db.ask(f"SELECT count() FROM {{db}}.last_positions_state {condition}"))
-        assert wrong != in_the_north(newest), condition
+        assert wrong != count_in_band(newest), condition
     comment = db.ask(
         "SELECT comment FROM system.tables WHERE database = '{db}' AND name = "
         "'last_positions_state'"
@@ -89,7 +89,7 @@ def test_comment_of_last_positions_state_warns_of_wrong_queries(wanderers):
 def ties():
     """Returns rows of a few drivers, and the rank of each driver's newest row.
 
-    Many rows have equal ts, seq or place, or all of them equal.
+    Many rows of a driver have the same ts, seq or place, and some have all of them in common.
     """
     chance = random.Random(30)
     rows = [
@@ -118,7 +118,7 @@ def ties():
 @pytest.mark.parametrize("optimize_on_insert", ["0", "1"])
 @pytest.mark.parametrize("is_merged", [False, True])
 def test_order_of_inserts_does_not_change_last_positions(db, ties, optimize_on_insert, is_merged):
-    """Rows are inserted late and twice, with equal ts and any seq."""
+    """The rows are inserted in two random orders, and a third of them twice."""
     rows, newest = ties
     answers = []
     for seed in (1, 2):

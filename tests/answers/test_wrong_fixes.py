@@ -18,7 +18,7 @@ from test_definition import (
 JUNE = {"from": "2026-05-25", "to": "2026-07-01", "tz": "UTC"}
 
 
-def kinds_of(db, fixes: list[dict]) -> dict[str, list[str]]:
+def insert_and_check(db, fixes: list[dict]) -> dict[str, list[str]]:
     """Inserts the fixes, and checks that all views match truth.py.
 
     Returns the kinds of each driver's episodes, in the order of time.
@@ -63,9 +63,9 @@ def dropped(db, driver: str) -> list[int]:
 
 
 def test_parked_device_with_rare_fixes_does_not_move(db):
-    """Devices send a fix every 5 minutes to every hour, always with speed 0.
+    """Parked devices send a fix every 5 to 60 minutes, always with speed 0.
 
-    One fix an hour is 300 m off. If the device sends one fix an hour, every fourth fix is.
+    One fix an hour is 300 m off, but at most every fourth fix of a device.
     """
     fixes = []
     for every in (300, 600, 1800, 3600, 3601):
@@ -77,7 +77,7 @@ def test_parked_device_with_rare_fixes_does_not_move(db):
             moved(fix, 77 * number, 300) if number in wrong else fix
             for number, fix in enumerate(car.fixes)
         ]
-    kinds = kinds_of(db, fixes)
+    kinds = insert_and_check(db, fixes)
     for driver in kinds:
         day = day_of(db, driver)
         assert kinds[driver] == ["stop"], (driver, day)
@@ -86,9 +86,10 @@ def test_parked_device_with_rare_fixes_does_not_move(db):
 
 
 def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
-    """A device with a fix every 10 minutes goes somewhere and back.
+    """A device with a fix every 10 minutes moves away and comes back.
 
-    Only a single fix with speed 0, at most 1 km away, counts as wrong.
+    Such a fix counts as wrong only if it is a single one, has speed 0, and is at most 1 km away.
+    Each move here breaks one of these conditions. The shuttle breaks none, but moves all the time.
     """
     home = Device("home", "2026-06-01T08:00:00", 48, 11, every=600).stand(4 * 3600, noise_m=6).fixes
     away = {
@@ -108,7 +109,7 @@ def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
         for driver, places in away.items()
         for number, fix in enumerate(home)
     ]
-    kinds = kinds_of(db, fixes)
+    kinds = insert_and_check(db, fixes)
     for driver, places in away.items():
         assert "trip" in kinds[driver] and dropped(db, driver) == [], (driver, kinds[driver])
         # The shuttle is away twelve times, 400 m each.
@@ -117,9 +118,9 @@ def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
 
 
 def test_zero_speed_is_ignored_while_the_position_moves(db):
-    """A car drives to a ferry and away from the ferry.
+    """A car is carried by a ferry or a tow truck, between two drives of its own.
 
-    On the ferry, and on a tow truck, its device sends a speed of 0.
+    While the car is carried, its device sends a speed of 0.
     """
     fixes = []
     for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
@@ -134,10 +135,11 @@ def test_zero_speed_is_ignored_while_the_position_moves(db):
         for fix in car.fixes[aboard:]:
             fix["speed"] = 0
         fixes += car.stand(600).drive(90, 12, 600).stand(600).fixes
-    kinds = kinds_of(db, fixes)
+    kinds = insert_and_check(db, fixes)
     for driver, speed in (("ferry", 5.5), ("tow", 15), ("slow", 2)):
         assert kinds[driver] == ["stop", "trip"] * 3 + ["stop"]
-        # The stop lasts until the position is 1 km away: up to there, the speed of 0 is believed.
+        # The stop includes the first kilometre of the crossing, because up to there the speed of 0
+        # is believed.
         stop, crossing, _, last_trip = sorted(
             (row for row in episodes_of(db, driver)), key=lambda row: row["began"]
         )[2:6]
@@ -163,7 +165,8 @@ def test_zero_speed_is_used_while_reflections_shift_the_position(db):
         moved(fix, 90, 10 * (20 - abs(20 - (number - 100)))) if 100 <= number < 140 else fix
         for number, fix in enumerate(car.fixes)
     ]
-    assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop"]} and dropped(db, "car") == []
+    kinds = insert_and_check(db, fixes)
+    assert kinds == {"car": ["stop", "trip", "stop"]} and dropped(db, "car") == []
     assert abs(day_of(db, "car")["metres"] - 6000) < 60
 
 
@@ -196,7 +199,7 @@ def test_wrong_first_fix_after_a_silence_is_a_jump(db, metres):
             moved(fix, 45, metres if number == 0 and every < 60 else 0, driver=f"start{every}")
             for number, fix in enumerate(track)
         ]
-    kinds = kinds_of(db, fixes)
+    kinds = insert_and_check(db, fixes)
     for driver in kinds:
         day = day_of(db, driver)
         assert kinds[driver] == ["stop", "trip", "stop", "trip", "stop"], (driver, kinds[driver])
@@ -223,16 +226,16 @@ def test_wrong_first_fix_after_a_silence_over_midnight_is_a_jump(db):
     fixes = [
         moved(fix, 45, 5000) if number == first else fix for number, fix in enumerate(car.fixes)
     ]
-    assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop", "trip", "stop"]}
+    assert insert_and_check(db, fixes) == {"car": ["stop", "trip", "stop", "trip", "stop"]}
     days = ask(db, "days", driver="car", **JUNE)
     assert sum(row["untracked_m"] for row in days) == 0 and sum(row["stops"] for row in days) == 3
 
 
 def test_true_first_fix_after_a_silence_is_kept(db):
-    """The first fix after the silence is right in three cases.
+    """In all of these cases, the first fix after the silence is right.
 
-    The next one or two fixes are wrong, the car was moved during the silence, or the car drives on
-    at once.
+    Cases: the next one or two fixes are wrong; the car was moved during the silence; the car drives
+    on fast, at once.
     """
     track = parked_overnight("car", 15)
     (first,) = [
@@ -257,7 +260,7 @@ def test_true_first_fix_after_a_silence_is_kept(db):
         .drive(90, 35, 300)
         .drive(90, 12, 300)
     )
-    kinds = kinds_of(db, fixes + motorway.fixes)
+    kinds = insert_and_check(db, fixes + motorway.fixes)
     assert (
         dropped(db, "one wrong fix later") == [track[first + 1]["seq"]]
         and dropped(db, "elsewhere") == []
@@ -271,7 +274,8 @@ def test_true_first_fix_after_a_silence_is_kept(db):
 def test_days_and_stops_agree_for_devices_with_few_fixes(db, hours):
     """Devices send a fix every day, or every two and a half days.
 
-    The drivers stay at home, are somewhere else each time, or do one and then the other.
+    One driver stays at home, and one is at another place at each fix. Two drivers first do one of
+    these and then the other.
     """
     start = epoch_ms("2026-06-01T03:10:00")
     places = {
@@ -292,7 +296,7 @@ def test_days_and_stops_agree_for_devices_with_few_fixes(db, hours):
         for driver, row in places.items()
         for number, place in enumerate(row)
     ]
-    kinds = kinds_of(db, fixes)
+    kinds = insert_and_check(db, fixes)
     assert {driver: row.count("stop") for driver, row in kinds.items()} == {
         "home": 1,
         "tour": 0,
@@ -357,7 +361,7 @@ def test_short_round_trips_are_trips(db):
         moved(fix, spikes[number], 150) if number in spikes else fix
         for number, fix in enumerate(parked)
     ]
-    kinds = kinds_of(db, shuttle.fixes + parked)
+    kinds = insert_and_check(db, shuttle.fixes + parked)
     assert kinds["shuttle"].count("trip") == 10, kinds["shuttle"]
     assert kinds["shuttle"].count("stop") == 11, kinds["shuttle"]
     assert day_of(db, "shuttle")["metres"] == pytest.approx(21_000, rel=0.05)
@@ -393,7 +397,7 @@ def test_false_speed_of_a_parked_device_is_ignored(db):
     for speed in (36, 28, 20, 12, 4):
         car.drive(0, speed, 1)
     fixes += car.stand(600).fixes
-    kinds_of(db, fixes)
+    insert_and_check(db, fixes)
     tops = {row["driver_id"]: row["speed_max"] for row in ask(db, "days", driver="", **JUNE)}
     assert tops == {
         "parked1": 0,
@@ -427,7 +431,7 @@ def test_second_wrong_fix_does_not_hide_the_first_one(db):
     for bearing in (90, 270) * 20:
         tractor.drive(bearing, 6, 50)
     fixes += [{**fix, "speed": None} for fix in tractor.stand(600, noise_m=2).fixes]
-    kinds = kinds_of(db, fixes)
+    kinds = insert_and_check(db, fixes)
     # The right fix between the two wrong ones may be dropped, too.
     assert {31, 33} <= set(dropped(db, "parked")) <= {31, 32, 33} and kinds["parked"] == ["stop"]
     assert {31, 33} <= set(dropped(db, "driving")) <= {31, 32, 33}
@@ -438,9 +442,9 @@ def test_second_wrong_fix_does_not_hide_the_first_one(db):
 def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
     """Devices drive at 30 m/s for half an hour, and repeat this speed while they are parked.
 
-    They are parked for two hours. One device is only parked. Other devices send true speeds: one
-    repeats its positions, one drives 600 m between two stops, one drives in circles, and one sends
-    the position of the entrance in a tunnel.
+    They are parked for two hours. One device never drives. Other devices send true speeds: one
+    repeats its positions, one drives 600 m between two stops, one drives in circles, and one is in
+    a tunnel, where it sends the position of the entrance.
     """
     fixes, parked_at = [], 0
     for every in (1, 15, 60, 300):
@@ -495,7 +499,8 @@ def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
             ((epoch_ms(row["began"]) - start) / 1000, (epoch_ms(row["ended"]) - start) / 1000)
             for row in found[f"car{every}"]
         ]
-        spare = max(15, every)  # the span or fix at either end of the parked time may count
+        # A row may be longer by 15 seconds or one interval at either end of the parked time.
+        spare = max(15, every)
         for began, ended in spans:
             assert (
                 600 <= began and ended <= 2400 + spare or 9600 - spare <= began and ended <= 11_400
@@ -511,7 +516,7 @@ def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
     assert [row["seconds"] for row in found["tunnel"]] == [1315], found["tunnel"]
 
 
-def test_dropped_fixes_are_not_near_a_point(db):
+def test_near_ignores_dropped_fixes(db):
     """One fix of a parked car is 300 m off, and one has an accuracy of 900 m.
 
     Another driver is really at the place of these fixes.
@@ -534,10 +539,10 @@ def test_dropped_fixes_are_not_near_a_point(db):
 
 
 def test_short_stays_elsewhere_do_not_split_a_stop(db):
-    """A phone indoors sends the place of another access point, 130 m away.
+    """A phone indoors sends a place 130 m away, for one to four minutes at a time.
 
-    The phone does so for one to four minutes at a time. A courier who parks for two minutes at two
-    doors 600 m apart, and then returns, makes trips.
+    It takes the place of another access point for its own. A courier who drives to a door 600 m
+    away, parks there for two minutes, and drives back, makes a trip nevertheless.
     """
     fixes = []
     for every in (20, 60):
@@ -550,12 +555,12 @@ def test_short_stays_elsewhere_do_not_split_a_stop(db):
             fixes.append({**moved(fix, 60, 130 if minute < period % 5 else 0), "speed": None})
     courier = Device("courier", "2026-06-01T08:00:00", 48, 11, every=10).stand(600)
     fixes += courier.drive(90, 10, 60).stand(120).drive(270, 10, 60).stand(600).fixes
-    kinds = kinds_of(db, fixes)
+    kinds = insert_and_check(db, fixes)
     assert kinds == {"phone20": ["stop"], "phone60": ["stop"], "courier": ["stop", "trip", "stop"]}
     assert abs(day_of(db, "courier")["metres"] - 1200) < 60 and day_of(db, "phone60")["metres"] == 0
 
 
-def test_times_without_seconds_leave_the_mileage_as_it_is(db):
+def test_times_without_seconds_do_not_change_the_mileage(db):
     """Four fixes of each minute have the same time. One fix is 9 km off."""
     car = (
         Device("car", "2026-06-01T08:00:00", 48, 11, every=15)
@@ -567,15 +572,16 @@ def test_times_without_seconds_leave_the_mileage_as_it_is(db):
     )
     fixes = [{**fix, "ms": fix["ms"] // 60_000 * 60_000} for fix in car.fixes]
     fixes[130] = moved(fixes[130], 0, 9000)
-    assert kinds_of(db, fixes) == {"car": ["stop", "trip", "stop", "trip", "stop"]}
+    assert insert_and_check(db, fixes) == {"car": ["stop", "trip", "stop", "trip", "stop"]}
     day = day_of(db, "car")
     assert day["metres"] == pytest.approx(2700 * 12, rel=0.01) and day["untracked_m"] == 0
 
 
-def test_leg_without_a_duration_is_a_gap_of_episodes_too(db):
-    """Two fixes at the same time, which is no whole minute, are 5 km apart.
+def test_impossible_leg_between_equal_times_is_a_gap(db):
+    """Two devices more than 5 km apart use one driver id: one until 08:10:07, one from then on.
 
-    So are the fixes before and after these two fixes.
+    So two fixes have the same time. This time is no whole minute: otherwise up to a minute might be
+    between the two fixes.
     """
     one = Device("two", "2026-06-01T08:00:07", 48, 11, every=30).drive(90, 12, 600)
     other = Device("two", "2026-06-01T08:10:07", 48.05, 11.1, every=30).drive(90, 12, 600)

@@ -20,7 +20,7 @@ ASLEEP_MS_MAX, JUMP_MS_MAX = 7_200_000, 120_000
 SLOT_M, SLOT_S_MAX, PATH_SHARE = 37, 64, 0.7
 CORNER_LEG_M, CORNER_TURN_MAX, CORNER_SHARE, CORNER_TIME_SHARE = 32, 2.2, 0.75, 0.9
 ARC_SHARE, CREEP_S = 1 / 3, 120
-# Longest silence that the views connect, in UTC days.
+# Longest silence, in UTC days, after which the views still connect the fixes before and after it.
 SILENCE_DAYS_MAX = 3
 # How far the view `gaps` reads beyond either end of its window.
 SILENCE_MARGIN_MS = 12 * 3_600_000
@@ -137,12 +137,13 @@ def by_driver(fixes, since=-math.inf, until=math.inf) -> dict[str, list[dict]]:
     return {driver: [unique[key] for key in sorted(unique)] for driver, unique in drivers.items()}
 
 
-def fix_distance(a, b):
+def fix_distance(a, b) -> float:
+    """Returns the distance between two fixes on the surface of the earth, in metres."""
     return metres(a["lat"], a["lng"], b["lat"], b["lng"])
 
 
 def straight_metres(a, b) -> float:
-    """Returns the length of the straight line through the earth, in metres."""
+    """Returns the length of the straight line through the earth between two fixes, in metres."""
     return math.dist(earth_centred(a["lat"], a["lng"]), earth_centred(b["lat"], b["lng"]))
 
 
@@ -162,7 +163,8 @@ RULES = Rules()
 
 
 def is_impossible(a, b, rules=RULES) -> bool:
-    # Times without seconds: two fixes with the same time may be a minute apart.
+    """Returns whether the leg from a to b is too long for the time between the two fixes."""
+    # If a device sends times without seconds, up to a minute is between two fixes of one minute.
     ms = MINUTE_MS if a["ms"] == b["ms"] and a["ms"] % MINUTE_MS == 0 else b["ms"] - a["ms"]
     return straight_metres(a, b) > JUMP_M + rules.speed_max * ms / 1000
 
@@ -191,7 +193,8 @@ def reasons(track: list[dict], rules=RULES) -> list[str]:
 def is_jump(fixes: list[dict], at: int, rules) -> bool:
     """Returns whether the accurate fix with this index is a jump."""
 
-    def near(step):
+    def neighbour(step):
+        """Returns the fix this many places later, or None if there is none."""
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
     def can_drive(a, b):
@@ -210,7 +213,7 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
         """Returns whether both fixes exist and are at the same place."""
         return a is not None and b is not None and straight_metres(a, b) <= rules.radius_m
 
-    older, before, fix, after, later = (near(step) for step in (-2, -1, 0, 1, 2))
+    older, before, fix, after, later = (neighbour(step) for step in (-2, -1, 0, 1, 2))
     if after is None:
         return False
     is_after_silence = before is None or fix["ms"] - before["ms"] > GAP_MS
@@ -238,17 +241,19 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
     pace_after = speed_between(after, later) if later else 0
 
     def pace_limit(first, third, fourth):
-        """Returns the highest pace that the leg beyond the first neighbour may count as.
+        """Returns a limit for the pace between the first and the second neighbour.
 
-        The second neighbour may be a wrong fix, which makes the pace of this leg too high.
+        If the second neighbour is a wrong fix, that pace is too high. So the limit is the higher
+        of two other paces: from the first neighbour straight to the third, and from the third to
+        the fourth.
         """
         if not third:
             return math.inf
         return max(speed_between(first, third), speed_between(third, fourth) if fourth else 0)
 
-    calm_before = min(pace_before, pace_limit(before, near(-3), near(-4)))
-    calm_after = min(pace_after, pace_limit(after, near(3), near(4)))
-    pace_around = max(calm_before, calm_after, speed_between(before, after))
+    capped_before = min(pace_before, pace_limit(before, neighbour(-3), neighbour(-4)))
+    capped_after = min(pace_after, pace_limit(after, neighbour(3), neighbour(4)))
+    pace_around = max(capped_before, capped_after, speed_between(before, after))
     is_detour = direct < 0.6 * (leg_to + leg_from) and after["ms"] - before["ms"] <= JUMP_MS_MAX
     slower_leg = min(speed_between(before, fix), speed_between(fix, after))
     if is_detour and slower_leg > 1.5 * pace_around + 5:
@@ -280,7 +285,8 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
 def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
     """Returns the fixes that are not dropped, each with its `true_speed`.
 
-    This is the speed that the device sent; None if the device sent no speed, or a false one.
+    `true_speed` is the speed that the device sent, or None if the device sent no speed or a false
+    one.
     """
     fixes = [fix for fix, reason in zip(track, reasons(track, rules)) if not reason]
     return [{**fix, "true_speed": None if is_false_speed(before, fix, after) else fix.get("speed")}
@@ -288,7 +294,10 @@ def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
 
 
 def is_false_speed(before, fix, after) -> bool:
-    """Returns whether the neighbouring fixes show that the speed that the device sent is false."""
+    """Returns whether the neighbouring fixes prove that the device sent a false speed.
+
+    The neighbours are so near that the vehicle could not have braked from this speed.
+    """
     if not before or not after or fix.get("speed") is None:
         return False
     speed = round(fix["speed"] * 100) / 100
@@ -332,6 +341,7 @@ def stops_of_a_day(
     is_zero_speed_credible = sends_other_speeds or stays_near
 
     def is_still(at):
+        """Returns whether the device credibly reports speed 0 at this fix."""
         speed = fixes[at].get("speed")
         return is_zero_speed_credible and speed is not None and speed < ZERO_SPEED_MPS
 
@@ -347,15 +357,19 @@ def stops_of_a_day(
         return is_silence(at) or is_impossible(fixes[at - 1], fixes[at], rules)
 
     def is_parking(at):
+        """Returns whether the silence before this fix is parking.
+
+        It is if it began today, and ended within trip_m of where it began.
+        """
         return (
             is_silence(at)
             and at - 1 in today
             and straight_metres(fixes[at - 1], fixes[at]) <= rules.trip_m
         )
 
-    # A run is a series of consecutive samples within a radius of its first sample. A gap ends it.
-    # is_doubted: the device reported speed 0 where the run begins, but was too far away to be
-    # believed.
+    # A run is a series of consecutive samples within a radius of the run's first sample. A gap ends
+    # a run. is_doubted: for each run, whether it began because a speed of 0 was sent too far away
+    # from the run before. In such a run, speeds of 0 have no effect.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *samples], samples):
@@ -371,7 +385,7 @@ def stops_of_a_day(
                 and fixes[at]["ms"] - fixes[before]["ms"] <= ZERO_SPEED_MS
             )
             away = math.dist(axes[runs[-1][0]], axes[at])
-            # A driver who creeps through a jam sends speeds of 0, too, but moves on.
+            # A driver who creeps through a jam also sends speeds of 0, but the distance grows.
             elapsed_s = (fixes[at]["ms"] - fixes[runs[-1][0]]["ms"]) / 1000
             creep_m = rules.radius_m * elapsed_s / rules.stop_s
             creeps = elapsed_s > CREEP_S and away > creep_m
@@ -402,16 +416,17 @@ def stops_of_a_day(
     def is_stop(stay):
         return stay["is_kept"] or stay["ended"] - stay["began"] >= rules.stop_s * 1000
 
-    def formers(stays):
-        """Returns the stays to which the next run may belong.
+    def candidates(stays):
+        """Returns the stays that the next run may continue.
 
-        These are the last stay and, if it is too short for a stop, the last stop.
+        These are the last stay and, if the last stay is too short for a stop, also the last stop.
         """
         if not stays or is_stop(stays[-1]):
             return stays[-1:]
         return stays[-1:] + [each for each in stays if is_stop(each)][-1:]
 
     def belong_together(former, stay):
+        """Returns whether two stays, with an absence between them, are the same stop."""
         long = [each["ended"] - each["began"] >= rules.stop_s * 1000 for each in (former, stay)]
         distance_max = rules.trip_m if all(long) else rules.radius_m / (1 if any(long) else 2)
         absence_max_s = rules.trip_s if any(long) else rules.spike_s
@@ -421,7 +436,9 @@ def stops_of_a_day(
             and moving_ms(former["last_sample"], stay["first"]) < MOVING_MS
         )
 
-    # A stay is a run, or several runs that belong to the same stop.
+    # A stay is a run, or several runs that belong to the same stop. is_kept: the stay counts as a
+    # stop even if it is short, because it is next to parking, or fills the time between two
+    # silences.
     stays: list[dict] = []
     for number, run in enumerate(runs):
         next_at = runs[number + 1][0] if number + 1 < len(runs) else today[-1] + 1
@@ -436,6 +453,7 @@ def stops_of_a_day(
         )
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
+        # The place of a run is the mean of its samples in its first stop_s.
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
         stay = {
             "first": run[0],
@@ -446,7 +464,7 @@ def stops_of_a_day(
             "last_sample": run[-1],
             "place": tuple(sum(axis) / len(axis) for axis in zip(*early)),
         }
-        former = next((each for each in formers(stays) if belong_together(each, stay)), None)
+        former = next((each for each in candidates(stays) if belong_together(each, stay)), None)
         if former:
             del stays[stays.index(former) + 1:]
             former.update(
@@ -463,8 +481,8 @@ def stops_of_a_day(
 def slots_of_a_day(fixes: list[dict], day: int, rules=RULES) -> dict[int, tuple]:
     """Returns the time slot of each fix of the UTC day, by the index of the fix.
 
-    The mean position of a slot is one point of the route. A slot is about SLOT_M metres long, and
-    lasts for at most SLOT_S_MAX seconds.
+    The mean position of the fixes in a slot is one point of the route. A slot covers about SLOT_M
+    metres of the route, and lasts for at most SLOT_S_MAX seconds.
     """
     today, samples = samples_of_a_day(fixes, day, rules)
     found, sample = {}, -1
@@ -472,7 +490,7 @@ def slots_of_a_day(fixes: list[dict], day: int, rules=RULES) -> dict[int, tuple]
         if sample + 1 < len(samples) and samples[sample + 1] == index:
             sample += 1
             near = [fixes[at] for at in samples[max(sample - 1, 0):sample + 3]]
-            # On a road that turns back, the straight line is short, but the legs are not.
+            # In a hairpin bend, the straight line is much shorter than the route along the legs.
             legs_m = sum(straight_metres(a, b) for a, b in zip(near, near[1:]))
             route_m = max(straight_metres(near[0], near[-1]), PATH_SHARE * legs_m)
             pace = route_m * 1000 / max(1, near[-1]["ms"] - near[0]["ms"])
@@ -487,8 +505,9 @@ def slots_of_a_day(fixes: list[dict], day: int, rules=RULES) -> dict[int, tuple]
 def legs(track: list[dict], rules=RULES) -> list[dict]:
     """Returns the legs between neighbouring good fixes or, in a trip, between points of the route.
 
-    A leg has a, b (the fixes at its ends), kind, metres, untracked (metres), `fixes` (those after
-    a, up to b) and, if the driver stands, `place`.
+    A leg has `a` and `b` (the fixes at its ends), `kind`, `metres`, `untracked` (metres of a gap),
+    `fixes` (those after a, up to b) and, if the driver stands, `place`. A gap, and parking, also
+    have `is_known`: whether it is short enough for the views to show it.
     """
     fixes = kept_fixes(track, rules)
     stop_of: dict[int, tuple] = {}
@@ -509,16 +528,19 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
         if a["ms"] < midnight:
             around = [fix for fix in fixes if abs(fix["ms"] - midnight) <= rules.stop_s * 1000]
             stands = all(straight_metres(fix, b) <= rules.radius_m for fix in [*around, a])
+            # A leg across midnight is measured from fix to fix, so it has kinds of its own.
             return "night stop" if stands else "night trip"
         return "stop" if at in stop_of and stop_of[at] == stop_of.get(at - 1) else "trip"
 
     kinds = [kind_of(at) for at in range(len(fixes) + 1)]
     axes = [earth_centred(fix["lat"], fix["lng"]) for fix in fixes]
-    # Points of the route, each with the indices of its fixes.
-    points: list[tuple[list[int], tuple]] = []
+    # Points of the route: for each point, the indices of its fixes.
+    points: list[list[int]] = []
     for at in range(len(fixes)):
+        # A fix is a point of the route by itself if it is in a stop, or if the leg before or after
+        # it is not in a trip of the day.
         is_alone = kinds[at] != "trip" or at in stop_of or kinds[at + 1] != "trip"
-        before = points[-1][0][-1] if points else None
+        before = points[-1][-1] if points else None
         if (
             not is_alone
             and before is not None
@@ -527,9 +549,9 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             and kinds[before + 1] == "trip"
             and slot_of[before] == slot_of[at]
         ):
-            points[-1][0].append(at)
+            points[-1].append(at)
         else:
-            points.append(([at], None))
+            points.append([at])
 
     def place_of(members):
         """Returns the place of the stop, or the mean position of the fixes with these indices."""
@@ -537,10 +559,10 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
             return stop_of[members[0]][2]
         return tuple(sum(axis) / len(axis) for axis in zip(*(axes[at] for at in members)))
 
-    places = [place_of(members) for members, _ in points]
+    places = [place_of(members) for members in points]
     found = []
     for number in range(1, len(points)):
-        members = points[number][0]
+        members = points[number]
         a, b = fixes[members[0] - 1], fixes[members[-1]]
         kind = kinds[members[0]]
         leg = {
@@ -574,9 +596,9 @@ def legs(track: list[dict], rules=RULES) -> list[dict]:
 
                 Returns None if the leg is not in a trip.
                 """
-                if not 0 < which < len(points) or kinds[points[which][0][0]] != "trip":
+                if not 0 < which < len(points) or kinds[points[which][0]] != "trip":
                     return None
-                since, until = (fixes[points[each][0][-1]]["ms"] for each in (which - 1, which))
+                since, until = (fixes[points[each][-1]]["ms"] for each in (which - 1, which))
                 vector = tuple(end - start for start, end in zip(places[which - 1], places[which]))
                 return vector, until - since
 
@@ -608,13 +630,15 @@ def turn_between(before, after, up) -> float:
 def bend(second_before, before, leg, after, second_after, up) -> float:
     """Returns the factor by which a leg is longer than its straight line.
 
-    If the route turns only at the ends of the leg, the vehicle turned at a corner, where the lines
-    before and after the leg meet. If the route also turns before and after them, by the same angle,
-    it is an arc, and half of each turn belongs to the leg beside. Each leg is a vector and a time.
+    If the route turns only at the two ends of the leg, the vehicle drove round a corner: the point
+    where the lines through the two neighbouring legs meet. If the route turns by the same angle at
+    the next two points, too, the route is an arc, and half of each turn belongs to the neighbouring
+    leg. Each leg is a pair of a vector and a time.
     """
     if before is None or after is None or math.hypot(*leg[0]) < CORNER_LEG_M:
         return 1.0
-    # A fix at an end of the leg was sent because the vehicle turned, so the leg itself has no turn.
+    # If a neighbouring leg is short and quick, the device sends a fix wherever it turns. So the leg
+    # itself is straight.
     if any(
         math.hypot(*vector) < CORNER_LEG_M and ms < CORNER_TIME_SHARE * leg[1]
         for vector, ms in (before, after)
@@ -663,8 +687,8 @@ def runs(route):
 def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
     """Returns the rows that the view `episodes` must return, ordered by driver and time.
 
-    Times are epoch milliseconds. `from` and `to` list the places where the episode may begin and
-    end.
+    Times are epoch milliseconds. `from` and `to` are lists of places: the episode may begin at any
+    place in `from`, and end at any place in `to`.
     """
     found = []
     for driver, track in sorted(by_driver(fixes).items()):
@@ -678,7 +702,7 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
                     if fix["true_speed"] is not None
                 ]
                 ends = [(fix["lat"], fix["lng"]) for fix in (run[0]["a"], run[-1]["b"])]
-                # A stop across midnight has a place on each day, and one at midnight.
+                # A stop across midnight has several places: one for each day, and one at midnight.
                 stops = [leg["place"] for leg in run if leg["place"]]
                 found.append(
                     {
@@ -700,8 +724,8 @@ def episodes(fixes, since=-math.inf, until=math.inf) -> list[dict]:
 def pieces(leg, next_cut):
     """Splits a leg at the cuts.
 
-    Returns the start, the share of the leg and the seconds of each piece. `next_cut` returns the
-    first cut after a time.
+    Returns the pieces, each with its start, its share of the leg's duration, and its duration in
+    seconds. `next_cut` is a function that returns the first cut after a time.
     """
     began, ended, at = leg["a"]["ms"], leg["b"]["ms"], leg["a"]["ms"]
     if began == ended:

@@ -7,7 +7,7 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::repository;
 
-use crate::world::{DroppedWithTest, Engine, shared_engine};
+use crate::world::{DatabaseGuard, Engine, shared_engine};
 
 /// Splits a file into its statements, without comments.
 fn statements(sql: &str) -> Vec<String> {
@@ -33,7 +33,7 @@ fn tables_with_drivers(engine: &Engine) -> Result<Vec<String>> {
 #[test]
 fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     let engine = shared_engine()?;
-    let _dropped = DroppedWithTest::new(&engine, "access");
+    let _database_guard = DatabaseGuard::new(&engine, "access");
     let parse = |statement: &str| -> Result<String> {
         let quoted = statement.replace('\\', "\\\\").replace('\'', "\\'");
         engine
@@ -58,9 +58,9 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     for statement in &rules {
         parse(statement)?;
     }
-    // All customers have the role `milepost_customer`. These two clauses name the role, and no
-    // single customer. So the policy that shows all drivers excludes every further customer too,
-    // and the quota applies to every further customer.
+    // All customers have the role `milepost_customer`. The policy that shows all drivers must
+    // exclude this role, and the quota must apply to it. If these clauses named single customers, a
+    // customer who is added later would see all drivers, without a quota.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",

@@ -1,6 +1,6 @@
-//! Tests `mqtt.broker_metrics`: the broker's own counters become a metric, and never positions. If
-//! a broker refuses the subscription to its counters, or closes the connection, nothing else is
-//! affected.
+//! Tests `mqtt.broker_metrics`: milepost subscribes to the broker's own counters. They become a
+//! metric, and never positions. If the broker refuses this subscription, or closes the connection
+//! because of it, milepost still receives positions.
 
 use std::sync::mpsc;
 
@@ -72,7 +72,7 @@ fn broker_drops_become_a_metric_and_not_positions() -> Result<()> {
             peer.send(&counter(topic, payload))?;
         }
         peer.send(&fix(1))?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).with("MQTT__BROKER_METRICS", "true").start()?;
     wait_for_a_fix(&milepost, &broker)?;
@@ -92,7 +92,7 @@ fn refused_broker_counters_are_logged_and_affect_nothing_else() -> Result<()> {
         peer.welcome(&[], &[1])?;
         answer_subscribe(peer, NOT_AUTHORIZED)?;
         peer.send(&fix(1))?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).with("MQTT__BROKER_METRICS", "true").start()?;
     wait_for_a_fix(&milepost, &broker)?;
@@ -110,11 +110,11 @@ fn broker_counters_are_not_requested_after_three_closed_connections() -> Result<
     let world = world("closes_for_counters")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
-        if peer.number() < 3 {
+        if peer.connection_index() < 3 {
             return receive_subscribe(peer).map(drop);
         }
         peer.send(&fix(1))?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).with("MQTT__BROKER_METRICS", "true").start()?;
     wait_for_a_fix(&milepost, &broker)?;

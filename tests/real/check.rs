@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::scripted_broker::{Peer, ScriptedBroker};
 use crate::secure::{
-    Scripted, SecureBroker, broker_password, scripted_by_size, scripted_clickhouse, tls_lines,
+    ProxyAction, SecureBroker, broker_password, scripted_by_size, scripted_clickhouse, tls_lines,
     write_file,
 };
 use crate::world::{SOON, World, settings, unmigrated, world};
@@ -41,7 +41,8 @@ fn check(settings: &Settings, arguments: &[&str]) -> Result<(i32, Lines)> {
     Ok((code, lines))
 }
 
-/// Asserts that the check `check_name` reports this level and these words.
+/// Asserts that the check `check_name` reports this level and these words, and that no line shows
+/// the password that the tests set, `Wrong-Secret`.
 fn expect_finding(
     settings: &Settings,
     arguments: &[&str],
@@ -173,7 +174,8 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
     )
 }
 
-/// Accepts the connection with these CONNACK properties, and answers each filter with this code.
+/// Accepts the connection with these properties of the CONNACK (0x20), and answers each SUBSCRIBE
+/// with this reason code for each filter, in a SUBACK (0x90).
 fn accept_client(peer: &mut Peer, properties: &[u8], code: u8) -> Result<()> {
     loop {
         let packet = peer.receive()?;
@@ -301,8 +303,8 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
 /// A CONNACK that refuses the client: "Server busy".
 const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
 
-/// The broker accepts only the second attempt of each client id. EMQX, too, refuses a client id
-/// until EMQX has cleaned up the former connection of this client id.
+/// The broker refuses the first connection of each client id, and accepts the second one. EMQX,
+/// too, refuses a client id for a moment: until it has cleaned up the former connection of this id.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
     let world = unmigrated("check_busy")?;
@@ -399,9 +401,9 @@ fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
         scripted_by_size(world.engine.server.port, move |statement, bytes| {
             let is_size_probe = statement.contains("JSONEachRow");
             if is_size_probe && bytes > bytes_max {
-                return Scripted::Answer(413, "<html>413 Request Entity Too Large".to_owned());
+                return ProxyAction::Answer(413, "<html>413 Request Entity Too Large".to_owned());
             }
-            Scripted::Pass
+            ProxyAction::Pass
         })
     };
     let with_url = |url: String| world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -531,9 +533,9 @@ fn with_replaced_statement(
 ) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains(words) {
-            Scripted::Instead(replacement.to_owned())
+            ProxyAction::Replace(replacement.to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     Ok(world.settings.clone().with("CLICKHOUSE__URL", url))
@@ -588,7 +590,7 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
         "in the profile of this user: insert_deduplicate = 1",
     )?;
     let denied = scripted_clickhouse(world.engine.server.port, |_| {
-        Scripted::Answer(
+        ProxyAction::Answer(
             403,
             "Code: 497. DB::Exception: milepost: Not enough privileges.".to_owned(),
         )
@@ -625,22 +627,23 @@ fn check_names_the_setting_for_each_clickhouse_fault() -> Result<()> {
     )
 }
 
-/// A misconfiguration of a cluster, and the line that reports it.
-struct Planted {
+/// A configuration of a cluster, and the line of `milepost check` that must report it.
+struct ClusterCase {
     level: &'static str,
     check_name: &'static str,
     words: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    /// SQL condition: tables whose engine is reported with the prefix "Replicated".
+    /// SQL condition on `system.tables`. The proxy reports a replicated engine for the tables that
+    /// match.
     replicated: &'static str,
-    /// Columns of `system.replicas`: read-only, session expired, delay in seconds, queue size,
-    /// replicas, active replicas.
+    /// Row of `system.replicas` that the proxy reports: read-only, session expired, delay in
+    /// seconds, queue size, replicas, active replicas.
     replica: &'static str,
 }
 
 const MACROS: &[(&str, &str)] = &[("REPLICATION", "macros")];
 /// A correctly configured cluster.
-const GOOD: Planted = Planted {
+const HEALTHY: ClusterCase = ClusterCase {
     level: "ok",
     check_name: "replicas",
     words: "3 of 3 live",
@@ -649,128 +652,134 @@ const GOOD: Planted = Planted {
     replica: "0, 0, 0, 0, 3, 3",
 };
 
-const PLANTED: [Planted; 16] = [
-    GOOD,
-    Planted { check_name: "insert quorum", words: "on more than one replica", ..GOOD },
-    Planted {
+/// Cases that differ from [`HEALTHY`] in the given fields.
+const CLUSTER_CASES: [ClusterCase; 16] = [
+    HEALTHY,
+    ClusterCase { check_name: "insert quorum", words: "on more than one replica", ..HEALTHY },
+    ClusterCase {
         level: "error",
         check_name: "insert quorum",
         words: "clickhouse.replication = \"macros\"",
         settings: &[],
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "insert quorum",
         words: "clickhouse.insert_quorum = \"auto\"",
         settings: &[("REPLICATION", "macros"), ("INSERT_QUORUM", "0")],
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "replication",
         words: "a quorum has no effect",
         replicated: "0",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "replication",
         words: "rejects: on one server alone",
         replicated: "name != 'rejects'",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted { level: "error", words: "fewer than the 2", replica: "0, 0, 0, 0, 2, 1", ..GOOD },
-    Planted { level: "error", words: "another server", replica: "0, 0, 0, 0, 1, 1", ..GOOD },
-    Planted {
+    ClusterCase {
+        level: "error",
+        words: "fewer than the 2",
+        replica: "0, 0, 0, 0, 2, 1",
+        ..HEALTHY
+    },
+    ClusterCase { level: "error", words: "another server", replica: "0, 0, 0, 0, 1, 1", ..HEALTHY },
+    ClusterCase {
         level: "warning",
         words: "losing one stops inserts",
         replica: "0, 0, 0, 0, 2, 2",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "warning",
         words: "start the servers that are down",
         replica: "0, 0, 0, 0, 3, 2",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "read-only replica",
         words: "SYSTEM RESTART REPLICA",
         replica: "1, 0, 0, 0, 3, 3",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "Keeper",
         words: "<zookeeper>",
         replica: "1, 1, 0, 0, 3, 3",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "warning",
         check_name: "replica lag",
         words: "system.replication_queue",
         replica: "0, 0, 61, 9, 3, 3",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "warning",
         check_name: "token window",
         words: "ALTER TABLE check_replicas.rejects",
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "shards",
         words: "created without clickhouse.shards",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c"), ("SHARDS", "true")],
-        ..GOOD
+        ..HEALTHY
     },
-    Planted {
+    ClusterCase {
         level: "error",
         check_name: "shards",
         words: "the cluster has 2 shards, but the view fixes shows only one",
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
-        ..GOOD
+        ..HEALTHY
     },
 ];
 
-/// Starts a proxy to the engine, which reports the tables, replicas and clusters of a server with
-/// this misconfiguration.
-fn clustered(world: &World, planted: &'static Planted) -> Result<Settings> {
+/// Starts a proxy to the engine, which reports the tables, replicas and clusters of this case.
+/// Returns settings with the proxy's URL.
+fn settings_for_cluster(world: &World, case: &'static ClusterCase) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("engine_full FROM system.tables") {
-            let is_replicated = format!("engine LIKE '%MergeTree' AND {}", planted.replicated);
+            let is_replicated = format!("engine LIKE '%MergeTree' AND {}", case.replicated);
             let reported =
                 format!("if({is_replicated}, concat('Replicated', engine), engine), engine_full");
-            Scripted::Instead(statement.replace("engine, engine_full", &reported))
+            ProxyAction::Replace(statement.replace("engine, engine_full", &reported))
         } else if statement.contains("FROM system.replicas") {
-            Scripted::Instead(format!("SELECT 'positions', {}, ''", planted.replica))
+            ProxyAction::Replace(format!("SELECT 'positions', {}, ''", case.replica))
         } else if statement.contains("FROM system.clusters") {
-            Scripted::Instead("SELECT number + 1, 1 FROM numbers(2)".to_owned())
+            ProxyAction::Replace("SELECT number + 1, 1 FROM numbers(2)".to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
     let with = |settings: Settings, (key, value): &(&str, &str)| {
         settings.with(&format!("CLICKHOUSE__{key}"), *value)
     };
-    Ok(planted.settings.iter().fold(settings, with))
+    Ok(case.settings.iter().fold(settings, with))
 }
 
 #[test]
 fn check_names_the_setting_of_each_cluster_misconfiguration() -> Result<()> {
     let world = world("check_replicas")?;
-    for planted in &PLANTED {
+    for case in &CLUSTER_CASES {
         expect_finding(
-            &clustered(&world, planted)?,
+            &settings_for_cluster(&world, case)?,
             &[],
-            planted.check_name,
-            planted.level,
-            planted.words,
+            case.check_name,
+            case.level,
+            case.words,
         )?;
     }
     Ok(())
@@ -782,9 +791,9 @@ fn check_reports_many_small_inserts_with_the_setting() -> Result<()> {
     let url = scripted_clickhouse(world.engine.server.port, |statement| {
         if statement.contains("level = 0") {
             // 4,800 inserts of 2,400,000 rows in the last five minutes.
-            Scripted::Answer(200, "4800\t2400000\n".to_owned())
+            ProxyAction::Answer(200, "4800\t2400000\n".to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);

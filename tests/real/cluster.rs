@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use lab_stack::{Settings, sql};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{Engine, SOON, World, unmigrated, unmigrated_on, wait_for_metric, world};
 
 /// State of the simulated hosts of a cluster.
@@ -62,11 +62,11 @@ pub fn on_cluster(settings: Settings, world: &World, hosts: &Arc<Hosts>) -> Resu
                 hosts.failed.fetch_add(1, Ordering::SeqCst);
                 let message = "Code: 159. DB::Exception: Distributed DDL task is not finished on 1 \
                                of 2 hosts.";
-                return Scripted::Answer(500, message.to_owned());
+                return ProxyAction::Answer(500, message.to_owned());
             }
             hosts.executed.fetch_add(1, Ordering::SeqCst);
         }
-        Scripted::Instead(rewrite_for_single_server(
+        ProxyAction::Replace(rewrite_for_single_server(
             statement,
             hosts.without_tables.load(Ordering::SeqCst),
         ))
@@ -88,6 +88,7 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
     let files = migration_count()?;
     let recorded = || world.query("SELECT count() FROM {db}.schema_migrations FINAL");
 
+    // One host is unreachable for two statements: `migrate` must retry them.
     hosts.unreachable_for.store(2, Ordering::SeqCst);
     settings.migrate()?;
     ensure!(
@@ -111,6 +112,7 @@ fn migration_is_recorded_after_every_host_applied_it() -> Result<()> {
         "a second run changed something: {hosts:?}"
     );
 
+    // A host without tables joins the cluster: `migrate` must execute every file again.
     hosts.without_tables.store(1, Ordering::SeqCst);
     settings.migrate()?;
     let repeated = hosts.executed.load(Ordering::SeqCst);
@@ -164,16 +166,16 @@ fn sharded_settings(world: &World, inserts: &Inserts) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if statement.contains("query=INSERT") {
             inserts.lock().unwrap_or_else(PoisonError::into_inner).push(statement.to_owned());
-            return Scripted::Pass;
+            return ProxyAction::Pass;
         }
-        Scripted::Instead(rewrite_for_single_server(statement, 0))
+        ProxyAction::Replace(rewrite_for_single_server(statement, 0))
     })?;
     let settings =
         world.settings.clone().with("CLICKHOUSE__URL", url).with("CLICKHOUSE__CLUSTER", "c");
     Ok(settings.with("CLICKHOUSE__REPLICATION", "macros").with("CLICKHOUSE__SHARDS", "true"))
 }
 
-/// Points a distributed table at the shards of another cluster.
+/// Recreates a distributed table that uses the cluster `from`, so that it uses the cluster `to`.
 fn repoint(world: &World, table: &str, from: &str, to: &str) -> Result<()> {
     let create = format!(
         "SELECT create_table_query FROM system.tables WHERE database = '{{db}}' \
@@ -297,8 +299,9 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
     ensure!(visits_of_the_last_minute(&world)? == "asleep\t2");
     world.query("SELECT throwIf(pending != 0) FROM {db}.rollups")?;
 
-    // With two shards, ClickHouse queries each shard, and refuses no view for a subquery on a
-    // distributed table. Views that group by driver still return one row for each driver.
+    // Repeat the queries with two shards. ClickHouse refuses some subqueries on distributed tables,
+    // but must accept every view. Views that group by driver must still return one row for each
+    // driver.
     let distributed =
         "SELECT name FROM system.tables WHERE database = '{db}' AND engine = 'Distributed'";
     for table in world.query(distributed)?.lines() {
@@ -313,7 +316,8 @@ fn shards_are_written_and_read_through_distributed_tables() -> Result<()> {
         .zip(one_shard_counts)
         .zip(two_shard_counts)
     {
-        // These views return the rows of both shards; the other views merge the rows.
+        // Both shards have the same rows. These views return the rows of both shards; the other
+        // views merge equal rows.
         let by_row = ["driver_days", "track", "in_box", "heard_since", "fixes", "last_positions"];
         let name = view.split('(').next().unwrap_or_default();
         let (one_shard, two_shards) = (one_shard.parse::<u64>()?, two_shards.parse::<u64>()?);
@@ -437,7 +441,8 @@ fn unsharded_tables_are_refused_with_shards_and_vice_versa() -> Result<()> {
         Ok(reply.contains("these tables were created with clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
-    // `check` measures the accepted size with inserts of blanks, which write no row.
+    // Ignore the inserts with which `check` measures the accepted size: they contain only blanks,
+    // and write no row.
     let with_rows = |insert: &&String| !insert.contains("FORMAT+JSONEachRow");
     let inserts = recorded(&inserts);
     let inserts: Vec<_> = inserts.iter().filter(with_rows).collect();
@@ -446,7 +451,7 @@ fn unsharded_tables_are_refused_with_shards_and_vice_versa() -> Result<()> {
 }
 
 #[test]
-fn unknown_replica_count_delays_nothing() -> Result<()> {
+fn unanswered_replica_count_query_delays_no_insert() -> Result<()> {
     let world = world("uncounted")?;
     let inserts = Inserts::default();
     let (seen, count_queries, column_queries) =
@@ -457,19 +462,19 @@ fn unknown_replica_count_delays_nothing() -> Result<()> {
             seen.lock().unwrap_or_else(PoisonError::into_inner).push(statement.to_owned());
         } else if statement.contains("max(total_replicas)") {
             return if is_first(&count_queries) {
-                Scripted::Instead("SELECT 5".to_owned())
+                ProxyAction::Replace("SELECT 5".to_owned())
             } else {
-                Scripted::Never
+                ProxyAction::NoAnswer
             };
         } else if statement.contains("FROM system.columns") && is_first(&column_queries) {
             // This error makes the process query the replica count again before its first insert.
             // The second query gets no answer.
-            return Scripted::Answer(
+            return ProxyAction::Answer(
                 500,
                 "Code: 202. DB::Exception: Too many simultaneous queries.".to_owned(),
             );
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     let settings = world
         .settings

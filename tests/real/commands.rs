@@ -9,7 +9,7 @@ use std::thread;
 use anyhow::{Context as _, Result};
 use lab_stack::{Broker, Process, free_port, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{Engine, SOON, settings, unmigrated, unmigrated_on, world};
 
 #[test]
@@ -59,13 +59,14 @@ fn dropped_objects_are_recreated_from_the_history() -> Result<()> {
         for sql in lab_stack::sql::REFRESH_ROLLUPS {
             world.query(sql)?;
         }
-        // `touched` also has a row whose driver_id is the server's UUID.
-        let count_uncounted_drivers = format!(
+        // Count the drivers whose rows in `touched` are incomplete. The ids of the drivers have one
+        // character; `touched` also has a row whose driver_id is the server's UUID.
+        let incomplete_drivers = format!(
             "SELECT count() FROM (SELECT driver_id FROM {{db}}.touched WHERE length(driver_id) = 1 \
              GROUP BY driver_id HAVING sum(rows) < (SELECT count() / 3 FROM {{db}}.positions) \
              OR max(speed_max) < 100 + {round})"
         );
-        assert_eq!(world.query(&count_uncounted_drivers)?, "0", "{dropped:?}");
+        assert_eq!(world.query(&incomplete_drivers)?, "0", "{dropped:?}");
         for table in dropped {
             assert_eq!(world.query(&format!("EXISTS TABLE {table}"))?, "1", "{table}");
         }
@@ -170,7 +171,8 @@ fn record_of_a_removed_migration_changes_nothing() -> Result<()> {
         code == 0 && printed.contains("all migrations of this version are applied"),
         "{printed}"
     );
-    // The view is that of the current file, although the record has a similar name.
+    // The view `speeding` is that of the current file: the record of the removed file, which has a
+    // similar name, did not prevent its creation.
     let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 \
                 FROM system.tables WHERE database = '{db}_ask' AND name = 'speeding'";
     assert_eq!(world.query(view)?, "1");
@@ -200,7 +202,7 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
             world.query(&format!("EXPLAIN AST {sql}"))?;
         }
     }
-    // `EXPLAIN AST` fails on a syntax error, so the statements above have none.
+    // The check above can fail: `EXPLAIN AST` refuses a statement with a syntax error.
     assert!(world.query("EXPLAIN AST CREATE TABLE t CLUSTER ON c (n UInt8)").is_err());
     // The engine can execute the plan for one server. After that, nothing is left for `migrate`.
     let statements = plan(world.settings.clone())?;
@@ -223,8 +225,8 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
 }
 
 /// A replica that joins later creates its tables with the `CREATE TABLE` statements of the plan.
-/// Keeper compares the new tables with those of the other replicas, which later migrations have
-/// changed.
+/// ClickHouse refuses a table that differs from the definition in Keeper, which the later
+/// migrations have already changed.
 #[test]
 fn created_tables_equal_migrated_tables() -> Result<()> {
     let world = unmigrated("created")?;
@@ -345,7 +347,7 @@ fn bad_configuration_stops_the_start_and_lists_all_violations() -> Result<()> {
 /// Kubernetes sets variables such as MILEPOST_HTTP_PORT in every pod if a service is named
 /// milepost.
 #[test]
-fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<()> {
+fn setting_with_one_underscore_stops_the_start() -> Result<()> {
     let folder = lab_stack::folder()?;
     let settings = settings(folder.path(), 1, "http://127.0.0.1:1");
     let config_with = |key| -> Result<(Option<i32>, String)> {
@@ -371,8 +373,9 @@ fn variable_with_one_underscore_stops_the_start_if_it_is_a_setting() -> Result<(
     Ok(())
 }
 
-/// Some deployment templates cannot omit a variable, and set it to an empty string instead. The one
-/// exception is `events.topic`, for which an empty string turns MQTT off.
+/// Some deployment templates cannot omit a variable, and set it to an empty string instead. So an
+/// empty variable counts as unset. The only exception is `events.topic`: an empty string turns MQTT
+/// off.
 #[test]
 fn empty_variable_overrides_the_file_only_for_events_topic() -> Result<()> {
     let folder = lab_stack::folder()?;
@@ -534,7 +537,7 @@ fn command_as_pid_1_ends_at_sigterm_and_sigint() -> Result<()> {
     let count = Arc::clone(&requests);
     let url = scripted_clickhouse(0, move |_| {
         count.fetch_add(1, Ordering::SeqCst);
-        Scripted::Never
+        ProxyAction::NoAnswer
     })?;
     let settings = settings(folder.path(), free_port()?, &url);
     for (number, (arguments, signal)) in
@@ -622,9 +625,9 @@ fn trace_fails_on_a_proxy_error_page() -> Result<()> {
     ] {
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains(query) {
-                Scripted::Answer(200, "<html>".to_owned())
+                ProxyAction::Answer(200, "<html>".to_owned())
             } else {
-                Scripted::Pass
+                ProxyAction::Pass
             }
         })?;
         let (code, printed) =

@@ -119,8 +119,8 @@ fn drain_leaves_a_live_member_alone() -> Result<()> {
     }
     assert_eq!(running.metric("mqtt_reconnects_total")?, 0.0, "its sessions were not taken over");
 
-    // On another host, `drain` detects the running member only when that member takes its sessions
-    // back.
+    // On another host, `drain` does not find the member's HTTP port. It takes the sessions over,
+    // and detects the running member only when that member takes its sessions back.
     let elsewhere = settings.with("HTTP__LISTEN", format!("127.0.0.1:{}", free_port()?));
     let (code, printed) = drain(&elsewhere, &["--leave"])?;
     assert_eq!(code, EXIT_INCOMPLETE, "{printed}");

@@ -1,6 +1,9 @@
 //! Tests several endpoints in `clickhouse.url`: a process switches to another endpoint if the
 //! endpoint in use is down, hangs, is read-only or has no tables. Scripted servers in front of one
 //! engine act as the replicas.
+//!
+//! Each member begins with its own endpoint, which depends on the number in the member's name:
+//! `m-0` begins with the first endpoint, and `m-1` with the second one.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,7 +14,7 @@ use anyhow::Result;
 use lab_stack::{Settings, free_port, lock, wait_until};
 
 use crate::events::Watcher;
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{SOON, World, wait_for_metric, world};
 
 /// A scripted server in front of the engine.
@@ -19,8 +22,8 @@ struct Endpoint {
     url: String,
     /// Tokens of the inserts into `positions` that this server received.
     tokens: Arc<Mutex<Vec<String>>>,
-    /// Error code with which this server refuses inserts into `positions`; 0: it passes them to the
-    /// engine.
+    /// Error code of ClickHouse with which this server refuses inserts into `positions`. If 0, the
+    /// server passes the inserts to the engine.
     code: Arc<AtomicU32>,
     /// Whether this server answers as if milepost's tables did not exist.
     has_no_tables: Arc<AtomicBool>,
@@ -36,21 +39,21 @@ impl Endpoint {
             if hides_tables.load(Ordering::SeqCst) && statement.contains(&database) {
                 let is_catalog = statement.contains("FROM system.");
                 return if is_catalog {
-                    Scripted::Answer(200, String::new())
+                    ProxyAction::Answer(200, String::new())
                 } else {
-                    Scripted::Answer(404, "Code: 60. DB::Exception: No table.".to_owned())
+                    ProxyAction::Answer(404, "Code: 60. DB::Exception: No table.".to_owned())
                 };
             }
             if !statement.contains("query=INSERT") || !statement.contains(".positions+") {
-                return Scripted::Pass;
+                return ProxyAction::Pass;
             }
             let token = statement.split(['?', '&']).find_map(|pair| {
                 pair.strip_prefix("insert_deduplication_token=").map(str::to_owned)
             });
             lock(&received_tokens).push(token.unwrap_or_default());
             match refusal.load(Ordering::SeqCst) {
-                0 => Scripted::Pass,
-                code => Scripted::Answer(500, format!("Code: {code}. DB::Exception: Refused.")),
+                0 => ProxyAction::Pass,
+                code => ProxyAction::Answer(500, format!("Code: {code}. DB::Exception: Refused.")),
             }
         })?;
         Ok(Self { url, tokens, code, has_no_tables })
@@ -143,7 +146,7 @@ fn insert_tries_every_endpoint_that_cannot_write() -> Result<()> {
 }
 
 #[test]
-fn import_uses_an_endpoint_that_answers_and_writes() -> Result<()> {
+fn import_skips_unreachable_and_read_only_endpoints() -> Result<()> {
     let world = world("endpoints_import")?;
     let unreachable = format!("http://127.0.0.1:{}", free_port()?);
     let (read_only, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
@@ -211,7 +214,7 @@ fn endpoint_without_tables_is_replaced_by_an_endpoint_with_tables() -> Result<()
 
 /// Takes 70 s, because a process waits for half a minute before it queries its own endpoint again.
 #[test]
-fn own_endpoint_is_used_again_only_with_its_tables() -> Result<()> {
+fn own_endpoint_is_used_again_once_it_has_tables() -> Result<()> {
     let world = world("endpoint_lost_tables")?;
     let (home, other) = (Endpoint::start(&world)?, Endpoint::start(&world)?);
     let milepost = member(&world, "m-0", &[&home.url, &other.url]).run()?;
@@ -262,10 +265,10 @@ fn events_return_to_their_own_endpoint() -> Result<()> {
     let (is_failing, count) = (Arc::clone(&is_broken), Arc::clone(&home_queries));
     let home = scripted_clickhouse(world.engine.server.port, move |_| {
         if is_failing.load(Ordering::SeqCst) {
-            return Scripted::Answer(502, "Bad Gateway".to_owned());
+            return ProxyAction::Answer(502, "Bad Gateway".to_owned());
         }
         count.fetch_add(1, Ordering::SeqCst);
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     let other = Endpoint::start(&world)?;
     let settings = member(&world, "m-0", &[&home, &other.url]);

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use lab_harness::proxy::{self, Proxy};
 use lab_stack::{Process, free_port, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{
     EXIT_INCOMPLETE, SOON, World, finish, publish_in_background, wait_for_metric, world,
 };
@@ -42,7 +42,7 @@ fn tables(world: &World) -> Result<Vec<String>> {
 }
 
 /// Returns the number of rows of [`DRIVER`] in every table, hidden rows included.
-fn rows(world: &World) -> Result<Vec<(String, u64)>> {
+fn row_counts(world: &World) -> Result<Vec<(String, u64)>> {
     let count = |table: String| -> Result<(String, u64)> {
         let sql = format!(
             "SELECT count() FROM {{db}}.{table} WHERE driver_id = '{DRIVER}' \
@@ -94,7 +94,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
             .query(&format!("SELECT count() FROM {{db}}.rejects WHERE driver_id = '{DRIVER}'"))?
             == "1")
     })?;
-    let before = rows(&world)?;
+    let before = row_counts(&world)?;
     assert!(before.len() >= 4 && before.iter().all(|(_, rows)| *rows > 0), "{before:?}");
 
     let erase = |flags: &[&str]| settings.call(&[&["erase", "--driver", DRIVER], flags].concat());
@@ -128,7 +128,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
     let (code, printed) = erase(&["--yes", "--within", "20m"])?;
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains(&format!("nothing of {DRIVER} is left")), "{printed}");
-    assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
+    assert!(row_counts(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", row_counts(&world)?);
     assert!(spooling_member.metric("positions_erased_total")? > 0.0);
 
     // New messages are dropped, refreshed roll-ups do not bring the driver back, and all other
@@ -154,7 +154,7 @@ fn driver_is_erased_while_a_fleet_publishes_and_a_spool_has_rows() -> Result<()>
             "SELECT countIf(status = 'Running') FROM system.view_refreshes WHERE database = '{db}'",
         )? == "0")
     })?;
-    assert!(rows(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", rows(&world)?);
+    assert!(row_counts(&world)?.iter().all(|(_, rows)| *rows == 0), "{:?}", row_counts(&world)?);
 
     let (code, printed) = erase(&["--lift"])?;
     assert!(code == 0 && printed.starts_with("lifted"), "{printed}");
@@ -362,8 +362,8 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     Ok(())
 }
 
-/// A killed process leaves an insert running at the server; no process waits for this insert, and
-/// no member reports it.
+/// A killed process leaves an insert running on the server. No process waits for the result of this
+/// insert, and no member reports it.
 #[test]
 fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
     let world = world("erase_late")?;
@@ -376,8 +376,9 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
         let running = "SELECT count() FROM system.processes WHERE query LIKE '%{db}.positions%' \
                        AND query_kind = 'Insert' AND elapsed > 2";
         world.wait_for(running, "1", SOON)?;
-        // Members have had the list for a second: only inserts that began earlier can still contain
-        // the driver.
+        // List the driver as of 41 s ago. `erase` assumes that members read a new list within 40 s,
+        // so every member has had this list for a second. Only an insert that began earlier can
+        // still contain the driver.
         world.query(
             "INSERT INTO {db}.erased (driver_id, written_at) \
              VALUES ('d7', now64(3) - INTERVAL 41 SECOND)",
@@ -405,13 +406,14 @@ enum Fault {
     KilledBefore,
     /// The process is killed after the engine has executed the statement.
     KilledAfter,
+    /// The engine does not get the statement, and the answer is a transient error.
     Refused,
-    /// The engine executes the statement, and the response is lost.
-    Cut,
+    /// The engine executes the statement, but its answer is lost.
+    AnswerLost,
 }
 
-/// Normalizes a statement: the result is the same for every driver, table and number, so that each
-/// kind of statement counts once.
+/// Returns the kind of a statement: its text without digits, and with placeholders instead of the
+/// driver and the table.
 fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
     let mut kind = statement.replace(driver, "D");
     for table in tables {
@@ -421,13 +423,14 @@ fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
     kind
 }
 
-/// Erases a driver, with a fault at the kind of statement with the index `at`. Returns 1 if that
-/// kind was reached, otherwise 0. If `fault` is `None`, returns the number of kinds.
-fn erase_with(
+/// Erases a driver. Statements have kinds, numbered in the order in which the command first sends
+/// them: the fault hits the first statement of kind `kind_index`. Returns 1 if the command sent
+/// such a statement, otherwise 0. Without a fault, returns the number of kinds.
+fn erase_with_fault(
     world: &World,
     driver: &str,
     tables: &[String],
-    at: usize,
+    kind_index: usize,
     fault: Option<Fault>,
 ) -> Result<usize> {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -441,16 +444,17 @@ fn erase_with(
         if is_new {
             kinds.push(kind);
         }
-        let Some(fault) = fault.filter(|_| is_new && kinds.len() == at + 1) else {
-            return Scripted::Pass;
+        let Some(fault) = fault.filter(|_| is_new && kinds.len() == kind_index + 1) else {
+            return ProxyAction::Pass;
         };
         flag.store(true, Ordering::SeqCst);
         match fault {
-            Fault::KilledBefore => Scripted::Never,
-            Fault::KilledAfter | Fault::Cut => Scripted::Cut,
-            Fault::Refused => {
-                Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
-            }
+            Fault::KilledBefore => ProxyAction::NoAnswer,
+            Fault::KilledAfter | Fault::AnswerLost => ProxyAction::LoseAnswer,
+            Fault::Refused => ProxyAction::Answer(
+                500,
+                "Code: 241. DB::Exception: Memory limit exceeded.".to_owned(),
+            ),
         }
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -472,7 +476,7 @@ fn erase_with(
 }
 
 /// At every kind of statement, the command is killed, the statement is refused, or its answer is
-/// cut off. A later run without faults succeeds.
+/// lost. A later run without faults succeeds.
 #[test]
 fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let world = world("erase_broken")?;
@@ -487,11 +491,11 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         "INSERT INTO {db}.positions (driver_id, ts, seq) \
          SELECT concat('f', toString(number % 100)), now64(3), number FROM numbers(1000)",
     )?;
-    let kinds = erase_with(&world, "f99", &tables, 0, None)?;
+    let kinds = erase_with_fault(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
-    // A kill after one statement is a kill before the next one, so a kill before a statement is
-    // tested at the first statement only.
-    let faults = [Fault::KilledAfter, Fault::Refused, Fault::Cut];
+    // A kill after one statement is also a kill before the next one. So only for the first
+    // statement, a kill before it must be tested separately.
+    let faults = [Fault::KilledAfter, Fault::Refused, Fault::AnswerLost];
     let each_kind = (0..kinds).flat_map(|at| faults.map(|fault| (at, fault)));
     let plans: Vec<(usize, Fault)> =
         [(0, Fault::KilledBefore)].into_iter().chain(each_kind).collect();
@@ -520,25 +524,26 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     let reached: Vec<AtomicUsize> = (0..kinds).map(|_| AtomicUsize::new(0)).collect();
     run_parallel(plans.len(), 4, &|n| {
         let (at, fault) = plans[n];
-        let is_reached = erase_with(&world, &driver(n), &tables, at, Some(fault))?;
+        let is_reached = erase_with_fault(&world, &driver(n), &tables, at, Some(fault))?;
         reached[at].fetch_add(is_reached, Ordering::SeqCst);
         Ok(())
     })?;
     // A transient refusal or a lost answer does not end a command that has begun.
     let (mut begun, mut retried) = (0, 0);
-    for n in (0..plans.len()).filter(|n| matches!(plans[*n].1, Fault::Refused | Fault::Cut)) {
+    for n in (0..plans.len()).filter(|n| matches!(plans[*n].1, Fault::Refused | Fault::AnswerLost))
+    {
         let log = std::fs::read_to_string(world.folder.path().join(format!("{}.log", driver(n))))?;
         begun += usize::from(log.contains("list of erased drivers: every member"));
         retried += usize::from(log.contains("retrying"));
     }
     ensure!(begun > 0 && retried > 0, "{retried} of {begun} retried");
-    // A command also removes the rows that concurrent commands have hidden, so the concurrent
-    // commands may never send the last statements. Test the faults at these statements with one
-    // command at a time.
+    // A command also removes rows that other commands have hidden. So, of concurrent commands,
+    // maybe none sends the last kinds of statements. Test these kinds with one command at a time.
     let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = spare_drivers.next().context("no driver is left")?;
-        let is_reached = erase_with(&world, &driver(n), &tables, at, Some(Fault::Cut))?;
+        let is_reached =
+            erase_with_fault(&world, &driver(n), &tables, at, Some(Fault::AnswerLost))?;
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
     let tried = spare_drivers.start; // the drivers from 0 to `tried` - 1

@@ -14,7 +14,7 @@ use rumqttc::v5::mqttbytes::QoS;
 use rumqttc::v5::{Client, Event, Incoming, MqttOptions};
 use serde_json::{Value, json};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{SOON, World, publish_with_retain, world};
 
 /// A GeoJSON file with one fence, whose name contains a slash.
@@ -30,7 +30,7 @@ struct Webhook {
     port: u16,
     /// HTTP status of the answers; 0: the service reads the post and never answers.
     status: Arc<AtomicU16>,
-    /// Whether an answer with status 200 has a body that never ends.
+    /// If true, an answer with status 200 has a body that never ends.
     endless: Arc<AtomicBool>,
     /// Number of posts that were answered with status 200, by event id.
     posts: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -107,7 +107,8 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     let options = MqttOptions::new(format!("looks-{}", fastrand::u32(..)), "127.0.0.1", port);
     let (client, mut connection) = Client::new(options, 8);
     client.subscribe(filter, QoS::AtLeastOnce)?;
-    // Retained messages arrive before those that are published after the subscription.
+    // The broker sends retained messages before messages that are published after the
+    // subscription. So the message on `end` shows that all retained messages have arrived.
     let end = format!("end/{}", fastrand::u32(..));
     client.subscribe(&end, QoS::AtLeastOnce)?;
     let mut messages = BTreeMap::new();
@@ -224,8 +225,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     drop(waiting);
     let mut first = Watcher::start_watching(&settings, &world, "first")?;
     publish("d1", &fix_at(0, OUTSIDE, 10.0))?;
-    // The fixes are 100 s apart, because a faster drive would be a jump. The first fix inside is
-    // sent twice, and one fix is late.
+    // The drive from OUTSIDE to INSIDE takes 100 s, because a faster drive would be a jump. The
+    // first fix inside is sent twice, and the fix of second 50 is late.
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
         publish("d1", &fix_at(second, lng, 10.0))?;
     }
@@ -250,8 +251,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     assert!(first.get("/metrics")?.contains("milepost_events_total{kind=\"entered\"} 1"));
     assert!(first.get("/readyz")?.starts_with("HTTP/1.1 200 "), "{}", first.get("/readyz")?);
 
-    // The webhook is down, and the process dies after the event reached only the table and the
-    // broker.
+    // The webhook is down. The process is killed when only the table and the broker have the event.
     hook.status.store(503, Ordering::SeqCst);
     publish("d1", &fix_at(210, OUTSIDE, 10.0))?;
     publish("d1", &fix_at(220, OUTSIDE, 10.0))?;
@@ -260,8 +260,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         Ok(first.get("/readyz")?.contains("webhook: it answers 503"))
     })?;
     first.process.kill()?;
-    // While no process runs, a driver enters, leaves and drives too fast. The fixes are one array,
-    // so that they are one insert.
+    // While no `milepost events` runs, the driver enters, leaves and drives too fast. The fixes are
+    // in one message, so that one insert contains all of them.
     let fixes = [
         (310, INSIDE, 30.0),
         (320, INSIDE, 30.0),
@@ -285,12 +285,12 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         let id = if ["fast", "slow"].contains(&kind) { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
     }
-    // There are no duplicates, and no events that did not happen.
+    // The table has exactly the six events of the drives: no duplicate, and no other event.
     wait_for_count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
     wait_for_count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
-    // The driver falls silent, and is heard again. The fix that is heard is older than
-    // `events.silent_for`, so the driver may be silent again at once.
+    // The driver is silent, and then sends a fix. The time of this fix is longer ago than
+    // `events.silent_for`, so a second event `silent` may follow the event `heard` at once.
     wait_for_count(
         &format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000),
         "1",
@@ -382,7 +382,7 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
             std::thread::sleep(Duration::from_secs(20));
         }
         let hangs = statement.contains(".fences FINAL") && is_hanging.load(Ordering::SeqCst);
-        if hangs { Scripted::Never } else { Scripted::Pass }
+        if hangs { ProxyAction::NoAnswer } else { ProxyAction::Pass }
     })?;
     let hook = Webhook::start()?;
     hook.status.store(0, Ordering::SeqCst);
@@ -415,15 +415,16 @@ fn hung_service_is_named_and_delays_no_other_service() -> Result<()> {
 }
 
 #[test]
-fn wrong_fix_after_inaccurate_ones_causes_no_crossing_at_a_restart() -> Result<()> {
+fn wrong_fix_after_inaccurate_fixes_causes_no_crossing() -> Result<()> {
     let world = world("events_jump")?;
     world.query(
         "INSERT INTO {db}.fences (name, polygons) VALUES ('depot', [[[(13, 52), (13.1, 52), (13.1, \
          52.1), (13, 52.1)]]]), ('broken', [[[(nan, 52), (13.1, 52), (13.1, 52.1)]]])",
     )?;
-    // Some minutes ago, in the depot: three fixes that are accurate to 300 m, and then a wrong fix.
-    // A start of `milepost events` reads the period of the wrong fix again. Each fix: minutes ago,
-    // lng_e7, acc_dm.
+    // Some minutes ago, the driver sent a good fix in the depot, three fixes that are too
+    // inaccurate (300 m), a wrong fix far outside, and two good fixes in the depot. A start of
+    // `milepost events` reads the period of the wrong fix again. Each fix: minutes ago, lng_e7,
+    // acc_dm.
     let fixes = [
         (21, 130_500_000, 50),
         (18, 130_500_000, 3_000),
@@ -515,10 +516,10 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
     let shown_ahead_s = Arc::clone(&ahead_s);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if !statement.contains("now64(3)") {
-            return Scripted::Pass;
+            return ProxyAction::Pass;
         }
         let now = format!("(now64(3) + INTERVAL {} SECOND)", shown_ahead_s.load(Ordering::SeqCst));
-        Scripted::Instead(statement.replace("now64(3)", &now))
+        ProxyAction::Replace(statement.replace("now64(3)", &now))
     })?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
     // Each drive stores two fixes beyond the border, which cause an event. `expected`: the kinds of
@@ -539,6 +540,8 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
         let state = expected.rsplit(' ').next().unwrap_or_default();
         world.wait_for("SELECT kind FROM {db}.event_states FINAL", state, SOON)
     };
+    // Longitudes on both sides of the border, which is at 13.1. They are less than 100 m apart, so
+    // that a drive between them is no jump.
     let (inside, outside) = (13.0998, 13.1008);
     let mut watcher = Watcher::start_watching(&settings, &world, "before")?;
     drive(inside, "entered")?;
@@ -558,7 +561,7 @@ fn steps_of_the_servers_clock_neither_repeat_nor_lose_events() -> Result<()> {
 }
 
 #[test]
-fn delivery_of_an_entry_does_not_end_the_overstay_of_the_same_fix() -> Result<()> {
+fn delivering_entered_keeps_overstayed_as_the_state() -> Result<()> {
     let world = world("events_overstayed")?;
     // A device sent all fixes of its stay at once, so both events have the same `known_at`.
     let write = |kind: &str, posted: &str| {
@@ -655,9 +658,11 @@ fn restart_publishes_undelivered_states_and_keeps_long_silences() -> Result<()> 
     })
 }
 
-/// The broker refused a message for hours. Events that are not states waited behind this message.
+/// The previous process could not publish for hours, because the broker refused a message. The next
+/// start publishes the current states and old events that are not states, such as jumps. It counts
+/// the other old events as dropped.
 #[test]
-fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()> {
+fn start_publishes_old_jumps_and_counts_dropped_events() -> Result<()> {
     let world = world("events_waited")?;
     let insert = |driver: &str, kind: &str, minutes: u32| {
         let fence = if kind == "jump" { "" } else { "yard" };
@@ -677,8 +682,8 @@ fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()
     let settings = world.settings.clone().with("WEBHOOK__URL", url).with("WEBHOOK__TOKEN", "t");
     let published = "SELECT arraySort(groupArray((driver_id, CAST(kind AS String)))) \
                      FROM {db}.events FINAL WHERE mqtt_at > 0 AND driver_id != 'accepted'";
-    // While the broker has accepted no event, `events.topic` may have been unset until now. So only
-    // the state is published.
+    // No event has been published yet, so `events.topic` may have been unset until now. In this
+    // case, `milepost events` publishes only the current state.
     let first = Watcher::start_watching(&settings, &world, "waited_first")?;
     world.wait_for(published, "[('d1','left')]", SOON)?;
     drop(first);
@@ -704,8 +709,8 @@ fn start_publishes_old_jumps_and_counts_events_that_it_leaves_out() -> Result<()
     Ok(())
 }
 
-/// The history of `events` grows for ever. So a start reads only the newest states and the last
-/// minutes.
+/// The table `events` keeps all events. So that its size does not matter, a start reads only the
+/// newest states and the events of the last minutes.
 #[test]
 fn start_does_not_read_the_history_of_events() -> Result<()> {
     let world = world("events_grown")?;
@@ -715,12 +720,12 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
             && statement.contains(&history)
             && !statement.contains("query=INSERT")
         {
-            return Scripted::Answer(
+            return ProxyAction::Answer(
                 500,
                 "Code: 241. DB::Exception: Memory limit exceeded".to_owned(),
             );
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     // The newest state of d1 is hours old; the newest state of d2 is minutes old.
     for (driver, kind, minutes) in [
@@ -760,8 +765,8 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
     )
 }
 
-/// The broker restarts with an older save, in which an erased driver still has a state; the process
-/// continues to run.
+/// The broker restarts without the states, but with a state of an erased driver, as if it had
+/// loaded an old backup. `milepost events` is paused during the restart, and then continues.
 #[test]
 fn states_are_retained_again_after_the_broker_lost_them() -> Result<()> {
     let mut world = world("events_lost")?;
@@ -810,7 +815,8 @@ fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
 
-/// Sequential posts would each wait for the ten-second timeout.
+/// The webhook does not answer, so each post lasts until its timeout of ten seconds. Sequential
+/// posts would arrive ten seconds apart.
 #[test]
 fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     let world = world("events_many")?;

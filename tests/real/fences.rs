@@ -16,7 +16,7 @@ fn feature(properties: &str, kind: &str, coordinates: &str) -> String {
 }
 
 #[test]
-fn areas_are_imported_all_or_none_and_each_only_once() -> Result<()> {
+fn fences_import_stores_all_areas_or_none() -> Result<()> {
     let world = world("fences")?;
     let file = world.folder.path().join("areas.geojson");
     let import = |features: &[String], flags: &[&str]| -> Result<(i32, String)> {

@@ -1,5 +1,5 @@
-//! Tests `[fields.NAME]`: three lines of TOML and `milepost migrate` add a typed column, which the
-//! real engine fills for existing rows too.
+//! Tests `[fields.NAME]`: three lines of TOML and `milepost migrate` add a typed column. ClickHouse
+//! fills the column for existing rows, too.
 
 use anyhow::{Result, ensure};
 use lab_stack::Settings;

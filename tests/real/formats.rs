@@ -1,5 +1,5 @@
-//! Tests every format end to end: a fleet publishes in this format through the real broker, and the
-//! fixes in the real engine are counted.
+//! Tests every format end to end: a fleet publishes messages in this format, and all of its fixes
+//! must be stored.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;

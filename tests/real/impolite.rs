@@ -1,10 +1,11 @@
-//! Tests servers and proxies that lie, hang, cut connections and refuse inserts: the real binary
-//! runs between a real broker and a scripted proxy in front of the real engine.
+//! Tests impolite servers: servers and proxies that send false confirmations, hang, cut connections
+//! or refuse inserts. The real binary runs between a real broker and a scripted proxy in front of
+//! the real engine.
 //!
-//! In every case, a message is stored before it is acknowledged, and memory and log are bounded. If
-//! the fault prevents inserts, the log and `/readyz` name the cause in time. After the fault,
-//! everything is stored and acknowledged. To run one case: `IMPOLITE=huge_error cargo test --test
-//! real impolite -- --nocapture`.
+//! Expected in every case: milepost acknowledges a message only after it is stored, and its memory
+//! and log stay small. If the fault prevents inserts, the log and `/readyz` name the cause in time.
+//! After the fault, everything is stored and acknowledged. To run one case: `IMPOLITE=huge_error
+//! cargo test --test real impolite -- --nocapture`.
 
 mod judge;
 
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use lab_harness::scripted_clickhouse::{Behaviour, HangAt, TooLarge};
 
-/// Number of cases that run concurrently. A case mostly waits, so this may exceed the cores.
+/// Number of cases that run concurrently. A case mostly waits, so there may be more cases than CPU
+/// cores.
 const CASES_AT_ONCE: usize = 6;
 
 /// A fault, and the behaviour that is expected of milepost.

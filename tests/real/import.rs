@@ -1,6 +1,5 @@
-//! Imports files of other programs into the real engine. Each file looks like the output of that
-//! program, but with recent dates, because milepost rejects fixes that the tables would remove at
-//! once.
+//! Tests `milepost import` with files that look like the output of other programs. Their dates are
+//! recent, because milepost rejects fixes that the tables' TTL would soon remove.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::{Context as _, Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{EXIT_INCOMPLETE, SOON, World, world};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -52,7 +51,7 @@ fn fixes(world: &World, driver: &str, began: i64) -> Result<String> {
 }
 
 #[test]
-fn traccar_dawarich_and_recorder_files_become_their_rows() -> Result<()> {
+fn traccar_dawarich_and_recorder_files_are_imported() -> Result<()> {
     let world = world("import_formats")?;
     let began = began_ms();
     let at = |seconds: i64| iso(began + seconds * 1_000);
@@ -252,7 +251,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
         ensure!(code == 0, "{printed}");
     }
     import(&world, &["--driver", "other"], &write_file(&world, "grows.csv", &text)?)?;
-    // Two of these rows are equal: `{rejects}` would count them once.
+    // Query the table itself: two of these rows are equal, so `{rejects}` would count them once.
     let counts = "SELECT groupArray((driver_id, reason, n)) \
                   FROM (SELECT driver_id, reason, sum(count) AS n FROM {db}.rejects \
                   WHERE driver_id IN ('grows', 'other') GROUP BY ALL ORDER BY ALL)";
@@ -261,8 +260,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     ensure!(world.query("SELECT count() FROM {db}.fixes WHERE driver_id = 'grows'")? == "3");
     let detail = "SELECT any(detail) FROM {db}.rejects WHERE reason = 'invalid_json'";
     ensure!(world.query(detail)? == "a quote in this row is never closed");
-    // The unit of a speed is never guessed. A truncated file is read up to the point where it was
-    // cut.
+    // `import` does not guess the unit of a speed. It reads a truncated file up to the point where
+    // the file was cut, and then fails.
     let file = write_file(&world, "speed.csv", "driver_id,ts,lat,lng,speed\n")?;
     let (code, printed) = import(&world, &[], &file)?;
     ensure!(code == 64 && printed.contains("--speed-unit"), "{printed}");
@@ -487,9 +486,9 @@ fn import_awaits_a_rotated_password() -> Result<()> {
         if is_rotated && counter.load(Ordering::SeqCst) < REFUSALS {
             counter.fetch_add(1, Ordering::SeqCst);
             let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
-            return Scripted::Answer(403, why.to_owned());
+            return ProxyAction::Answer(403, why.to_owned());
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     let password = write_file(&world, "password", "secret\n")?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -566,9 +565,9 @@ fn import_fails_if_the_answer_has_no_part_count() -> Result<()> {
     for answer in ["", "<html>"] {
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains("system.parts") {
-                Scripted::Answer(200, answer.to_owned())
+                ProxyAction::Answer(200, answer.to_owned())
             } else {
-                Scripted::Pass
+                ProxyAction::Pass
             }
         })?;
         let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -625,8 +624,8 @@ fn import_without_seq_skips_fixes_already_stored_with_seq() -> Result<()> {
     let higher = write_file(&world, "higher.csv", &higher)?;
     let (_, printed) = import(&world, &["--driver", "d9", "--json"], &higher)?;
     ensure!(printed.contains("\"known\":0") && printed.contains("\"inserted\":3"), "{printed}");
-    // In the time between the first and the last fix of the file, the device sent more rows than
-    // one response of the client library may have.
+    // Store many more fixes of the device, with times between the first and the last fix of the
+    // file: more than the client library accepts in one response.
     world.query(&format!(
         "INSERT INTO {{db}}.positions (driver_id, ts, seq, lat_e7, lng_e7, received_at) \
          SELECT 'd9', fromUnixTimestamp64Milli({began} + 1 + number), number + 100, 1, 2, \

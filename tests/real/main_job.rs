@@ -26,7 +26,7 @@ fn published_position_is_read_back() -> Result<()> {
 }
 
 #[test]
-fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
+fn each_reject_is_stored_with_its_reason() -> Result<()> {
     let world = world("reasons")?;
     let settings =
         world.settings.clone().with("LAB__PAYLOAD_BYTES_MAX", "5000").with("LAB__POINTS_MAX", "20");
@@ -74,10 +74,11 @@ fn reject_becomes_a_row_while_the_next_fix_is_stored() -> Result<()> {
     Ok(())
 }
 
-/// Mosquitto sends retained messages to shared subscriptions too, at every SUBSCRIBE. A fix without
-/// a time would be stored as another fix at each of them.
+/// Mosquitto sends retained messages to shared subscriptions too, unless the client declines them.
+/// milepost must decline them: it would store a retained fix without a time once more at every
+/// SUBSCRIBE, each time as another fix.
 #[test]
-fn retained_messages_stay_with_the_broker() -> Result<()> {
+fn retained_messages_are_not_received() -> Result<()> {
     let world = world("retained")?;
     let fix = br#"{"lat":1,"lng":2}"#;
     publish_with_retain(world.broker.port, true, &[("drivers/old/gps", fix)])?;
@@ -156,8 +157,8 @@ fn fix_is_identified_by_its_content() -> Result<()> {
     world
         .publish(&[("drivers/d1/gps", fix(1).as_bytes()), ("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 2.0)?;
-    // The same message again, in another batch: the table gets another part, and `fixes` still has
-    // the fix once.
+    // Publish the second message again. Its fix gets into another batch and another data part, but
+    // the view `fixes` still has the fix once.
     world.publish(&[("drivers/d1/gps", fix(2).as_bytes())])?;
     wait_for_metric(&milepost, "positions_inserted_total", 3.0)?;
     assert_eq!(world.query("SELECT count() FROM {db}.fixes")?, "2");

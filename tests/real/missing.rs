@@ -33,9 +33,10 @@ fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
     let mut plan = world.plan("missing", 500, 30);
     plan.late_share = 0.02;
     let fleet = publish_in_background(plan);
-    // Each driver needs a first fix, because only numbers between the first and the last one can be
-    // missing.
+    // Wait until each driver has a stored fix, because only numbers after a driver's first stored
+    // number can be missing.
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
+    // strict-broker acknowledges the next 37 messages, but discards them.
     world.broker.command("lose 37")?;
     std::thread::sleep(Duration::from_secs(2));
     milepost.process.kill()?;
@@ -90,8 +91,8 @@ fn wait_until_delivered(world: &World) -> Result<()> {
     })
 }
 
-/// A node dies together with a member that had not acknowledged the node's messages. The messages
-/// of the member's sessions on the other node wait there for the member's next process.
+/// A node dies together with a member that had not acknowledged the node's messages, so these
+/// messages are lost. The other node keeps its messages until the member has restarted.
 #[test]
 fn missing_positions_equal_the_losses_of_a_dead_node_and_member() -> Result<()> {
     let world = cluster_with("missing_node", &["--strategy", "local"])?;

@@ -1,5 +1,5 @@
 /* Resolves the host moving.test to the address in the file that the variable MOVING_NAME names; an
-   empty file makes the lookup fail. moments.rs preloads this library. */
+   empty file makes the lookup fail. rare_faults.rs preloads this library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <netdb.h>

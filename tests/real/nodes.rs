@@ -1,5 +1,5 @@
-//! Tests milepost with a broker of two nodes, strict-broker. Like EMQX, strict-broker keeps the
-//! subscriptions of a dead node.
+//! Tests milepost with strict-broker, a broker that runs as two nodes. Like EMQX, strict-broker
+//! keeps the subscriptions of a dead node.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -61,7 +61,8 @@ fn sessions_leave_a_dead_node_and_one_is_added_when_it_is_back() -> Result<()> {
     assert!(verdict.is_exact(), "{verdict}");
     assert_eq!(milepost.terminate(SOON)?, 0);
 
-    // After the restart, the added session is a former session.
+    // A restarted milepost has four sessions again. The fifth one, whose number is 4, is now a
+    // former session, and milepost ends it.
     let mut milepost = world.settings.start()?;
     wait_for_spread(&world, &milepost, [2, 2])?;
     wait_until("the added session is ended", SOON, || {
@@ -96,8 +97,8 @@ fn restart_while_a_node_hangs_moves_all_sessions_to_the_other_node() -> Result<(
     Ok(())
 }
 
-/// A broker needs seconds to resume a session with a long queue. A client that gives up too early
-/// takes the session over on another node.
+/// A broker needs seconds to resume a session with a long queue. If milepost gave up too early and
+/// connected to the other node, that node would take the session over.
 #[test]
 fn session_waits_for_a_node_that_resumes_a_long_queue() -> Result<()> {
     let world = cluster("resumes", "local")?;

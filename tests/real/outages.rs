@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use lab_stack::{Broker, ClickHouse, free_port, unix_ms, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{
     EXIT_INCOMPLETE, SOON, World, finish, publish, publish_in_background, settings, unmigrated,
     wait_for_metric, world,
@@ -241,12 +241,12 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     let current_phase = Arc::clone(&phase);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         match (current_phase.load(Ordering::SeqCst), statement.contains("now64(3)")) {
-            (0, _) => Scripted::Answer(503, "away".to_owned()),
-            (1, false) => Scripted::Never,
+            (0, _) => ProxyAction::Answer(503, "away".to_owned()),
+            (1, false) => ProxyAction::NoAnswer,
             (1, true) => {
-                Scripted::Instead("SELECT toUnixTimestamp64Milli(now64(3)) + 3600000".to_owned())
+                ProxyAction::Replace("SELECT toUnixTimestamp64Milli(now64(3)) + 3600000".to_owned())
             }
-            (_, _) => Scripted::Pass,
+            (_, _) => ProxyAction::Pass,
         }
     })?;
     let spool = world.folder.path().join("spool").display().to_string();
@@ -279,8 +279,8 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     wait_until("milepost is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
-/// Starts a proxy that refuses statements with this fragment while the switch is on. Returns its
-/// URL and the switch.
+/// Starts a proxy that refuses statements that contain `fragment` while a switch is on. Returns the
+/// proxy's URL and the switch.
 fn start_refusing_proxy(
     world: &World,
     fragment: &'static str,
@@ -291,15 +291,16 @@ fn start_refusing_proxy(
     let switch = Arc::clone(&is_on);
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if is_on.load(Ordering::SeqCst) && statement.contains(fragment) {
-            Scripted::Answer(status, message.to_owned())
+            ProxyAction::Answer(status, message.to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     Ok((url, switch))
 }
 
-/// The login is revoked while no insert is in flight, so that no insert fails first.
+/// The login is revoked while no insert is in flight. So milepost must detect the refusal with a
+/// query, and not only with a failed insert.
 #[test]
 fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     let world = world("revoked")?;
@@ -319,7 +320,8 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
-    // At shutdown, a process spools every batch that may be spooled: none after a refused login.
+    // At shutdown, milepost spools the batches that it may spool. After a refused login it may
+    // spool none: the messages stay with the broker.
     assert_eq!(milepost.terminate(SOON)?, EXIT_INCOMPLETE);
     let listed = settings.call(&["spool", "list"])?.1;
     assert!(listed.contains("0 batches"), "{listed}");

@@ -1,4 +1,5 @@
-//! Tests members that get SIGTERM and ask their peers whether one stays.
+//! Tests members that get SIGTERM and ask their peers whether one stays. With the default,
+//! `shutdown.leave = "auto"`, a member unsubscribes only if a peer with a lower name stays.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -93,7 +94,7 @@ fn peer_with_a_hung_first_connection_is_asked_again() -> Result<()> {
 }
 
 #[test]
-fn peer_resolved_at_the_second_lookup_counts_as_certain() -> Result<()> {
+fn peer_resolved_at_the_second_lookup_causes_no_warning() -> Result<()> {
     let world = world("late_name")?;
     let peer = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = peer.local_addr()?;

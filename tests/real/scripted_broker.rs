@@ -1,5 +1,5 @@
-//! Tests behaviour that no real broker shows on demand: a partly refused subscription, hostile
-//! messages, garbage, silence.
+//! Tests how milepost reacts to behaviour that no real broker shows on demand: a partly refused
+//! subscription, hostile messages, garbage, silence.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -33,22 +33,23 @@ pub struct ScriptedBroker {
 }
 
 impl ScriptedBroker {
-    /// Starts a broker that runs `serve` for each connection, on a thread of its own. The broker
-    /// itself answers visits to former sessions.
+    /// Starts a broker that runs `serve` on a new thread for each connection. Exception: the broker
+    /// itself answers the visits with which milepost looks for former sessions.
     pub fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
         Self::serve(true, serve)
     }
 
-    /// Like `start`, but closes the separate connection with which `run` looks for further nodes of
-    /// the broker, and does not record that connection.
+    /// Like `start`, but for scripts that expect only the connections of sessions. `run` opens
+    /// another connection to look for further nodes of the broker: the broker closes it, and does
+    /// not record it.
     pub fn start_for_sessions(
         serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static,
     ) -> Result<Self> {
         Self::serve(false, serve)
     }
 
-    /// Starts the broker. `serves_checks` is false if connections that look for further nodes are
-    /// closed.
+    /// Starts the broker. If `serves_checks` is false, the broker closes connections that look for
+    /// further nodes.
     fn serve(
         serves_checks: bool,
         serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static,
@@ -64,12 +65,12 @@ impl ScriptedBroker {
                     let mut peer = Peer { stream, index: None, seen, input: BytesMut::new() };
                     let client_id = peer.client_id()?;
                     if is_visit(&client_id) {
-                        return peer.visit();
+                        return peer.answer_visit();
                     }
                     if !serves_checks && client_id.contains("-check-") {
                         return Ok(());
                     }
-                    peer.index = Some(peer.begin());
+                    peer.index = Some(peer.record_connection());
                     serve(&mut peer)
                 });
             }
@@ -116,7 +117,7 @@ impl Peer {
     }
 
     /// Records the connection, and returns its index.
-    fn begin(&self) -> usize {
+    fn record_connection(&self) -> usize {
         let mut seen = lock(&self.seen);
         seen.connections.push(Instant::now());
         seen.acked.push(Vec::new());
@@ -125,8 +126,8 @@ impl Peer {
     }
 
     /// Returns the index of this connection among those that the script serves.
-    pub fn number(&self) -> usize {
-        self.index.expect("a visit has no number")
+    pub fn connection_index(&self) -> usize {
+        self.index.expect("a visit has no index")
     }
 
     /// Adds an observation about this connection; ignores visits.
@@ -148,11 +149,11 @@ impl Peer {
         }
     }
 
-    /// Answers a visit: there is no former session.
-    fn visit(&mut self) -> Result<()> {
+    /// Answers a visit: the CONNACK says that there is no session of this client id.
+    fn answer_visit(&mut self) -> Result<()> {
         self.receive()?;
         self.send(&[0x20, 3, 0, 0, 0])?;
-        self.listen()
+        self.answer_pings()
     }
 
     fn read(&mut self) -> Result<()> {
@@ -197,10 +198,10 @@ impl Peer {
     }
 
     /// Reads packets and answers pings until the client disconnects.
-    pub fn listen(&mut self) -> Result<()> {
+    pub fn answer_pings(&mut self) -> Result<()> {
         loop {
             if let Packet::PingReq(_) = self.receive()? {
-                self.send(&[0xD0, 0])?;
+                self.send(&[0xD0, 0])?; // PINGRESP
             }
         }
     }
@@ -245,7 +246,7 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1, 0x87])?; // QoS 1; not authorized
         peer.send(&(1..=10).flat_map(fix).collect::<Vec<u8>>())?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost =
         broker.settings(&world).with("MQTT__TOPICS", "drivers/+/gps,other/+").start()?;
@@ -262,8 +263,9 @@ fn partly_refused_subscription_acks_only_stored_messages() -> Result<()> {
     milepost.terminate(SOON).map(drop)
 }
 
-/// Returns hostile messages, whose packet ids are even, and the expected result of each: `stored`,
-/// or the reason of the reject, the bytes of the payload, and how many of those are stored.
+/// Returns hostile messages, whose packet ids are even, and the expected result of each message.
+/// The result is `stored`, or describes the reject: its reason, the size of the payload in bytes,
+/// and how many of these bytes are stored.
 fn hostile_messages() -> Vec<(BytesMut, &'static str)> {
     let gps = b"drivers/d1/gps";
     let mut many_properties = BytesMut::new();
@@ -298,7 +300,7 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
             peer.send(&packet)?;
         }
         peer.send(&fix(21))?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let settings = broker.settings(&world).with("MQTT__MAX_PACKET_BYTES", "4096");
     let mut milepost = settings.start()?;
@@ -347,12 +349,14 @@ fn hostile_message_harms_neither_connection_nor_neighbours() -> Result<()> {
 fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
     let world = world("garbage")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
-        match peer.number() {
+        match peer.connection_index() {
+            // An answer that is not MQTT.
             0 => peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")?,
             1 => {
                 peer.receive()?;
-                peer.send(&[0x20, 3, 0, 0x86, 0])?;
+                peer.send(&[0x20, 3, 0, 0x86, 0])?; // CONNACK: bad user name or password
             }
+            // Random bytes after a fix.
             2 => {
                 peer.welcome(&[], &[1])?;
                 let mut random = fastrand::Rng::with_seed(2);
@@ -364,12 +368,12 @@ fn garbage_refusals_and_takeover_are_logged_and_survived() -> Result<()> {
                 peer.send(&fix(2))?;
                 wait_until("the fix is acknowledged", SOON, || {
                     peer.receive()?;
-                    Ok(!lock(&peer.seen).acked[peer.number()].is_empty())
+                    Ok(!lock(&peer.seen).acked[peer.connection_index()].is_empty())
                 })?;
                 peer.send(&[0xE0, 1, 0x8E])?; // session taken over
             }
         }
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).start()?;
     wait_until("the takeover is reported", SOON, || {
@@ -400,7 +404,7 @@ fn redelivery_on_the_same_connection_is_acked_once() -> Result<()> {
         let mut copy = fix(1);
         copy[0] |= 0x08; // DUP
         peer.send(&[&fix(1)[..], &copy, &fix(2), &copy].concat())?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).start()?;
     wait_until("the last message is acknowledged", SOON, || {
@@ -419,10 +423,10 @@ fn session_is_resumed_before_a_shortened_expiry() -> Result<()> {
     let world = world("granted")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[0x11, 0, 0, 0, 12], &[1])?; // Session Expiry Interval: 12 s
-        if peer.number() == 0 {
+        if peer.connection_index() == 0 {
             peer.send(&[0xE0, 1, 0x8E])?; // session taken over
         }
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).with("MQTT__SESSION_EXPIRY", "2m").start()?;
     wait_until("milepost has connected again", SOON, || Ok(broker.seen().connections.len() == 2))?;
@@ -442,10 +446,10 @@ fn pings_follow_the_brokers_keep_alive_or_else_the_configured_one() -> Result<()
     let world = world("pings")?;
     let (frequent, no_keep_alive) = (server_keep_alive(3), server_keep_alive(0));
     let frequent = ScriptedBroker::start_for_sessions(move |peer| {
-        peer.welcome(&frequent, &[1]).and_then(|()| peer.listen())
+        peer.welcome(&frequent, &[1]).and_then(|()| peer.answer_pings())
     })?;
     let no_keep_alive = ScriptedBroker::start_for_sessions(move |peer| {
-        peer.welcome(&no_keep_alive, &[1]).and_then(|()| peer.listen())
+        peer.welcome(&no_keep_alive, &[1]).and_then(|()| peer.answer_pings())
     })?;
     let mut mileposts = Vec::new();
     for broker in [&frequent, &no_keep_alive] {
@@ -480,8 +484,8 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
     })?;
     let hung = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&server_keep_alive(1), &[1])?;
-        if peer.number() > 2 {
-            return peer.listen();
+        if peer.connection_index() > 2 {
+            return peer.answer_pings();
         }
         std::thread::sleep(Duration::from_secs(60));
         Ok(())
@@ -494,7 +498,7 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
     let log = silent_milepost.process.log()?;
     ensure!(log.contains("no CONNACK within 5s"), "{log}");
     ensure!(log.contains("the connection hangs: no byte received for"), "{log}");
-    // Other tests share the machine, so only the shortest time between two connections counts.
+    // Other tests slow the machine down, so check only the shortest time between two connections.
     let waited = hung.seen().connections.windows(2).map(|pair| pair[1] - pair[0]).min();
     ensure!(waited < Some(Duration::from_secs(15)), "{waited:?} for a keep-alive of a second");
     assert_eq!(
@@ -505,7 +509,8 @@ fn unresponsive_broker_is_disconnected() -> Result<()> {
     hung_milepost.terminate(SOON).map(drop)
 }
 
-/// Encodes a packet that has only a packet id, such as PUBREL.
+/// Encodes a packet that has only a packet id, such as PUBREL. `first`: the first byte of the
+/// packet, with its type.
 fn id_packet(first: u8, packet_id: u16) -> Vec<u8> {
     [&[first, 2][..], &packet_id.to_be_bytes()].concat()
 }
@@ -515,14 +520,14 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
     let world = world("qos2")?;
     let broker = ScriptedBroker::start_for_sessions(|peer| {
         peer.welcome(&[], &[1])?;
-        // A resumed session may begin in the middle of a handshake.
+        // A resumed session may begin in the middle of a handshake of QoS 2: with a PUBREL.
         peer.send(&id_packet(0x62, 900))?;
         ensure!(
             matches!(peer.receive()?, Packet::PubComp(done) if done.pkid == 900),
             "PUBREL is not answered"
         );
         let mut at_qos_2 = fix(7);
-        at_qos_2[0] = 0x34;
+        at_qos_2[0] = 0x34; // PUBLISH at QoS 2
         peer.send(&at_qos_2)?;
         let refusal = peer.receive()?;
         ensure!(
@@ -534,7 +539,7 @@ fn qos_2_message_is_refused_and_the_connection_stays() -> Result<()> {
             "PUBREC must refuse the message: {refusal:?}"
         );
         peer.send(&fix(8))?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).start()?;
     wait_until("the message at QoS 1 is acknowledged", SOON, || {
@@ -570,7 +575,7 @@ fn message_of_an_older_subscription_is_rejected_with_a_hint() -> Result<()> {
         peer.welcome(&[], &[1])?;
         peer.send(&publish(b"cars/d1/gps", 1, &[0], &payload(1)))?;
         peer.send(&fix(2))?;
-        peer.listen()
+        peer.answer_pings()
     })?;
     let mut milepost = broker.settings(&world).start()?;
     wait_until("both messages are acknowledged", SOON, || {

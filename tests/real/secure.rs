@@ -98,32 +98,33 @@ pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<Stri
 }
 
 /// Action of the proxy for a statement.
-pub enum Scripted {
-    /// Responds with this status and text.
+pub enum ProxyAction {
+    /// Answers with this status and text. The engine does not get the statement.
     Answer(u16, String),
-    /// Sends another statement to the engine.
-    Instead(String),
-    /// Returns the engine's response.
+    /// Sends this statement to the engine instead, and passes the engine's answer on.
+    Replace(String),
+    /// Sends the statement to the engine, and passes the engine's answer on.
     Pass,
-    /// Sends no response while the client waits.
-    Never,
-    /// The engine executes the statement, and the response is lost.
-    Cut,
+    /// Sends no answer while the client waits. The engine does not get the statement.
+    NoAnswer,
+    /// Sends the statement to the engine, but discards the engine's answer.
+    LoseAnswer,
 }
 
-/// Starts a proxy to the engine, whose port is `engine`. Returns the proxy's URL. The script gets
-/// each statement; for an insert, the first line of its request.
+/// Starts a proxy to the engine, whose port is `engine`. Returns the proxy's URL. The proxy calls
+/// `script` with the text of each statement. For an insert, this text is only the first line of the
+/// HTTP request, which contains the statement and its settings.
 pub fn scripted_clickhouse(
     engine: u16,
-    script: impl Fn(&str) -> Scripted + Send + Sync + 'static,
+    script: impl Fn(&str) -> ProxyAction + Send + Sync + 'static,
 ) -> Result<String> {
     scripted_by_size(engine, move |statement, _| script(statement))
 }
 
-/// Like [`scripted_clickhouse`]; the script also gets the length of the request's body in bytes.
+/// Like [`scripted_clickhouse`], but `script` also gets the length of the request's body in bytes.
 pub fn scripted_by_size(
     engine: u16,
-    script: impl Fn(&str, usize) -> Scripted + Send + Sync + 'static,
+    script: impl Fn(&str, usize) -> ProxyAction + Send + Sync + 'static,
 ) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -141,7 +142,7 @@ pub fn scripted_by_size(
 fn answer(
     mut stream: TcpStream,
     engine: u16,
-    script: &dyn Fn(&str, usize) -> Scripted,
+    script: &dyn Fn(&str, usize) -> ProxyAction,
 ) -> Result<()> {
     const CONTENT_LENGTH: &str = "content-length:";
     let mut request = Vec::new();
@@ -164,9 +165,9 @@ fn answer(
     let first_line = head.lines().next().unwrap_or_default();
     let is_insert = first_line.contains("query=INSERT");
     let statement = if is_insert { first_line.into() } else { String::from_utf8_lossy(&body) };
-    let outcome = script(&statement, body.len());
-    let body = match &outcome {
-        Scripted::Answer(status, text) => {
+    let action = script(&statement, body.len());
+    let body = match &action {
+        ProxyAction::Answer(status, text) => {
             let length = text.len();
             write!(
                 stream,
@@ -174,18 +175,18 @@ fn answer(
             )?;
             return Ok(());
         }
-        Scripted::Never => {
+        ProxyAction::NoAnswer => {
             let _ = stream.read(&mut [0]);
             return Ok(());
         }
-        Scripted::Instead(statement) => statement.clone().into_bytes(),
-        Scripted::Pass | Scripted::Cut => body.clone(),
+        ProxyAction::Replace(statement) => statement.clone().into_bytes(),
+        ProxyAction::Pass | ProxyAction::LoseAnswer => body.clone(),
     };
     let mut upstream = TcpStream::connect((Ipv4Addr::LOCALHOST, engine))?;
     let length = body.len();
     write!(upstream, "{head}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n")?;
     upstream.write_all(&body)?;
-    if matches!(outcome, Scripted::Cut) {
+    if matches!(action, ProxyAction::LoseAnswer) {
         std::io::copy(&mut upstream, &mut std::io::sink())?;
     } else {
         std::io::copy(&mut upstream, &mut stream)?;

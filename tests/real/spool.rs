@@ -12,7 +12,7 @@ use lab_harness::proxy::{Fault, Proxy};
 use lab_harness::scripted_clickhouse::{Behaviour, ScriptedClickHouse};
 use lab_stack::{Milepost, Process, Settings, unix_ms, wait_until};
 
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{
     EXIT_INCOMPLETE, SOON, World, finish, publish_in_background, wait_for_metric, world,
 };
@@ -54,8 +54,9 @@ impl Scene {
     }
 }
 
-/// Asserts that the positions add up in one scrape: each received position has exactly one outcome.
-fn assert_ledger(milepost: &Milepost) -> Result<()> {
+/// Asserts that the positions add up in one scrape: each position that was received, or that was in
+/// the spool at the start, has exactly one outcome.
+fn assert_positions_add_up(milepost: &Milepost) -> Result<()> {
     let text = milepost.get("/metrics")?;
     let sum = |name: &str| -> u64 {
         let value = |line: &str| -> Option<u64> {
@@ -95,7 +96,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
     scene.proxy.set(Fault::Refuse);
     wait_for_metric(&milepost, "positions_in_spool", SPOOLED_BEFORE_KILL)?;
     for _ in 0..SCRAPES {
-        assert_ledger(&milepost)?;
+        assert_positions_add_up(&milepost)?;
     }
     milepost.process.kill()?;
 
@@ -105,7 +106,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
     wait_until("milepost acknowledges messages", SOON, || {
         Ok(milepost.metric("acks_total").unwrap_or(0.0) > 1_000.0)
     })?;
-    assert_ledger(&milepost)?;
+    assert_positions_add_up(&milepost)?;
     ensure!(milepost.metric("positions_in_spool_at_start")? >= SPOOLED_BEFORE_KILL);
     let why = milepost
         .get("/readyz")
@@ -117,7 +118,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
     scene.proxy.set(Fault::None);
     let manifest = finish(fleet)?;
     wait_until("the spool is empty", SOON, || {
-        assert_ledger(&milepost)?;
+        assert_positions_add_up(&milepost)?;
         Ok(milepost.metric("spool_batches")? == 0.0)
     })?;
     let verdict = scene.world.verify(&manifest)?;
@@ -128,7 +129,7 @@ fn messages_acked_in_an_outage_survive_a_kill() -> Result<()> {
 }
 
 #[test]
-fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> {
+fn spool_lists_exports_and_replays_files_left_by_run() -> Result<()> {
     let scene = scene("spool_commands")?;
     let mut milepost = scene.settings.run()?;
     scene.proxy.set(Fault::Refuse);
@@ -160,7 +161,8 @@ fn run_exits_75_with_files_that_spool_lists_exports_and_replays() -> Result<()> 
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
-    // In quarantine, files of single rows are exported too, and a damaged file is only named.
+    // Put two files into quarantine: one with a single row, which is exported too, and a damaged
+    // one, which is only named.
     let mut names =
         std::fs::read_dir(&scene.dir)?.filter_map(|file| file.ok()?.file_name().into_string().ok());
     let name = names.find(|name| name.ends_with(".batch")).context("no batch")?;
@@ -262,17 +264,17 @@ fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
 fn replay_ends_when_the_erased_list_is_too_old() -> Result<()> {
     let scene = scene("spool_old_list")?;
     assert_eq!(scene.spool_messages(1)?.terminate(SOON)?, EXIT_INCOMPLETE);
-    // Refuse every insert and, after the first one, also queries for the list of erased drivers.
-    // The replay retries until its list is too old.
+    // Refuse every insert. From the first insert on, also refuse queries for the list of erased
+    // drivers: the replay retries until its list is too old.
     let is_refused = Arc::new(AtomicBool::new(false));
     let refused = Arc::clone(&is_refused);
     let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
         let is_insert = statement.contains("query=INSERT");
         let was_refused = refused.fetch_or(is_insert, Ordering::SeqCst);
         if is_insert || was_refused && statement.contains(".erased FINAL") {
-            Scripted::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
+            ProxyAction::Answer(500, "Code: 241. DB::Exception: Memory limit exceeded.".to_owned())
         } else {
-            Scripted::Pass
+            ProxyAction::Pass
         }
     })?;
     let mut command =
@@ -306,18 +308,18 @@ fn replay_survives_refused_logins_and_then_a_busy_server() -> Result<()> {
         let is_insert = statement.contains("query=INSERT");
         let is_list = statement.contains(".erased FINAL");
         if !is_insert && refused_since.get().is_none() {
-            return Scripted::Pass;
+            return ProxyAction::Pass;
         }
         if refused_since.get_or_init(Instant::now).elapsed() < REFUSED_FOR {
             let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
-            return Scripted::Answer(403, why.to_owned());
+            return ProxyAction::Answer(403, why.to_owned());
         }
-        // Refuse inserts until the list is queried, and this first query too.
+        // The server is busy: refuse inserts until the list is queried, and refuse that query too.
         if (is_insert || is_list) && !busy.fetch_or(is_list, Ordering::SeqCst) {
             let why = "Code: 241. DB::Exception: Memory limit exceeded.";
-            return Scripted::Answer(500, why.to_owned());
+            return ProxyAction::Answer(500, why.to_owned());
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     let password = scene.world.folder.path().join("password");
     std::fs::write(&password, "secret\n")?;
@@ -338,9 +340,9 @@ fn answer_without_an_erased_list_is_not_an_empty_list() -> Result<()> {
     for answer in ["", "<html>"] {
         let url = scripted_clickhouse(scene.world.engine.server.port, move |statement| {
             if statement.contains(".erased FINAL") {
-                Scripted::Answer(200, answer.to_owned())
+                ProxyAction::Answer(200, answer.to_owned())
             } else {
-                Scripted::Pass
+                ProxyAction::Pass
             }
         })?;
         let (code, printed) =
@@ -388,7 +390,7 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
         "[1,3]",
         SOON,
     )?;
-    assert_ledger(&milepost)?;
+    assert_positions_add_up(&milepost)?;
     ensure!(scene.settings.call(&["spool", "list"])?.1.contains("damaged, in quarantine"));
     Ok(())
 }
@@ -413,7 +415,7 @@ fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
             .is_err_and(|error| error.to_string().contains("spool.bytes_max")))
     })?;
     ensure!(milepost.metric("spool_bytes")? <= f64::from(SPOOL_BYTES_MAX));
-    assert_ledger(&milepost)?;
+    assert_positions_add_up(&milepost)?;
     scene.proxy.set(Fault::None);
     let verdict = scene.world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "{verdict}");
@@ -436,6 +438,9 @@ fn rejects_replayed_twice_store_each_fix_once() -> Result<()> {
         ("drivers/d4/gps", br#"{"lat":91,"lng":2}"#),
     ])?;
     wait_for_metric(&milepost, "acks_total", 4.0)?;
+    // Add a row with one payload that stands for 41 rejects, as under the flood limit. With the
+    // four fixes of the first three messages, 45 rejects are too new: one is truncated, and 40 have
+    // no payload of their own.
     world.query(
         "INSERT INTO {db}.rejects (received_at, topic, reason, payload, payload_bytes, count) \
          SELECT received_at, topic, reason, payload, payload_bytes, 41 FROM {rejects} \
@@ -541,7 +546,7 @@ fn missing_table_stops_acks_and_spools_qos_0() -> Result<()> {
     wait_for_metric(&zero, "positions_in_spool", 1.0)?;
     let at_most_once = finish(at_most_once)?;
     assert_eq!(zero.metric("positions_shed_total")?, 0.0);
-    assert_ledger(&zero)?;
+    assert_positions_add_up(&zero)?;
 
     scene.world.query("RENAME TABLE {db}.elsewhere TO {db}.positions")?;
     let milepost = scene.settings.run()?;

@@ -16,7 +16,7 @@ pub fn create(engine: &Engine, database: &str, settings: &Settings) -> Result<()
 }
 
 #[test]
-fn copied_tables_are_those_of_migrate() -> Result<()> {
+fn copied_tables_equal_migrated_tables() -> Result<()> {
     let (copied, migrated) = (world("tables_copied")?, unmigrated("tables_migrated")?);
     migrated.settings.migrate()?;
     let definitions = "SELECT name, engine, replaceAll(create_table_query, '{db}', 'db') \

@@ -12,10 +12,10 @@ use loadgen::publish::Plan;
 use loadgen::verify::verify;
 
 use crate::secure::{
-    Scripted, SecureBroker, broker_password, scripted_clickhouse, tls_lines, write_file,
+    ProxyAction, SecureBroker, broker_password, scripted_clickhouse, tls_lines, write_file,
 };
 use crate::world::{
-    DroppedWithTest, SOON, finish, publish, publish_in_background, settings, shared_engine,
+    DatabaseGuard, SOON, finish, publish, publish_in_background, settings, shared_engine,
     wait_for_metric, world,
 };
 
@@ -126,7 +126,7 @@ fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     );
     let mut broker = SecureBroker::start(folder, &[("mutual", lines)])?;
     let engine = shared_engine()?;
-    let _dropped = DroppedWithTest::new(&engine, "client_certificate");
+    let _database_guard = DatabaseGuard::new(&engine, "client_certificate");
     let first_identity = clients.sign(&["milepost"])?;
     let settings = settings(folder, 1, &engine.server.url())
         .with("CLICKHOUSE__DATABASE", "client_certificate")
@@ -161,7 +161,7 @@ fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
     let folder = folder.path();
     let ca = Authority::new("ca")?;
     let engine = shared_engine()?;
-    let _dropped = DroppedWithTest::new(&engine, "fleet_through_tls");
+    let _database_guard = DatabaseGuard::new(&engine, "fleet_through_tls");
     let https = TlsFront::start(&ca.sign(&HOSTS)?, engine.server.port)?;
     let lines = tls_lines(folder, "server", &ca.pem, &ca.sign(&HOSTS)?)?;
     let broker = SecureBroker::start(folder, &[("tls", format!("{lines}\nallow_anonymous true"))])?;
@@ -297,7 +297,7 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
 }
 
 #[test]
-fn plain_mqtt_port_that_hangs_up_is_not_called_a_tls_port() -> Result<()> {
+fn closed_plain_connection_is_not_reported_as_a_tls_port() -> Result<()> {
     let world = world("hangs_up")?;
     let proxy = Proxy::start(world.broker.port)?;
     let settings =
@@ -326,7 +326,7 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
     let expired = front(&ca.sign_until(&HOSTS, 2020)?)?;
     let elsewhere = front(&ca.sign(&["elsewhere.example"])?)?;
     let no_grant = scripted_clickhouse(engine.port, |_| {
-        Scripted::Answer(
+        ProxyAction::Answer(
             403,
             "Code: 497. DB::Exception: milepost: Not enough privileges. (ACCESS_DENIED)".to_owned(),
         )

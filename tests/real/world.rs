@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::tables;
 
-/// Timeout for what usually takes seconds; long enough for a busy machine.
+/// Timeout of waits that usually end within seconds. The timeout is long enough for a busy machine.
 pub const SOON: Duration = Duration::from_secs(300);
 /// Exit code of a command that leaves data or work behind, such as files in the spool.
 pub const EXIT_INCOMPLETE: i32 = 75;
@@ -66,16 +66,17 @@ pub struct World {
     pub database: String,
     pub settings: Settings,
     pub folder: TempDir,
-    _dropped: Option<DroppedWithTest>,
+    _database_guard: Option<DatabaseGuard>,
 }
 
-/// Drops the databases of a test on the shared engine. A test that panics keeps them.
-pub struct DroppedWithTest {
+/// Drops the databases of a test on the shared engine when the test ends. If the test panicked, the
+/// databases are kept.
+pub struct DatabaseGuard {
     engine: Arc<Engine>,
     database: String,
 }
 
-impl Drop for DroppedWithTest {
+impl Drop for DatabaseGuard {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             for name in [format!("{}_ask", self.database), self.database.clone()] {
@@ -85,7 +86,7 @@ impl Drop for DroppedWithTest {
     }
 }
 
-impl DroppedWithTest {
+impl DatabaseGuard {
     pub fn new(engine: &Arc<Engine>, database: &str) -> Self {
         Self { engine: Arc::clone(engine), database: database.to_owned() }
     }
@@ -101,8 +102,8 @@ pub fn world(name: &str) -> Result<World> {
 /// Like `world`, without tables.
 pub fn unmigrated(name: &str) -> Result<World> {
     let engine = shared_engine()?;
-    let dropped = DroppedWithTest::new(&engine, name);
-    Ok(World { _dropped: Some(dropped), ..unmigrated_on(engine, name)? })
+    let database_guard = DatabaseGuard::new(&engine, name);
+    Ok(World { _database_guard: Some(database_guard), ..unmigrated_on(engine, name)? })
 }
 
 /// Like `unmigrated`, on the given engine.
@@ -111,19 +112,20 @@ pub fn unmigrated_on(engine: Arc<Engine>, name: &str) -> Result<World> {
     let broker = Broker::start(folder.path())?;
     let settings = settings(folder.path(), broker.port, &engine.server.url())
         .with("CLICKHOUSE__DATABASE", name);
-    Ok(World { broker, engine, database: name.to_owned(), settings, folder, _dropped: None })
+    Ok(World { broker, engine, database: name.to_owned(), settings, folder, _database_guard: None })
 }
 
-/// Returns settings that run the tested binary against these servers. `MILEPOST_TESTED` may name
-/// another binary: `lab faults --prove` sets it to one with a planted mistake.
+/// Returns settings that run the tested binary against these servers. The environment variable
+/// `MILEPOST_TESTED` may name another binary: `lab faults --prove` uses it to test a binary that
+/// contains a deliberate mistake.
 pub fn settings(folder: &Path, mqtt_port: u16, clickhouse_url: &str) -> Settings {
-    let planted = std::env::var_os("MILEPOST_TESTED").map(PathBuf::from);
-    let binary = planted.unwrap_or_else(|| env!("CARGO_BIN_EXE_milepost").into());
+    let given = std::env::var_os("MILEPOST_TESTED").map(PathBuf::from);
+    let binary = given.unwrap_or_else(|| env!("CARGO_BIN_EXE_milepost").into());
     Settings::new(&binary, folder, mqtt_port, clickhouse_url)
 }
 
-/// The rows of `rejects`, each once: an insert whose result is unknown is repeated, and its rows
-/// are then stored twice (docs/promises.md).
+/// The distinct rows of `rejects`. milepost repeats an insert whose outcome is unknown, so the
+/// table may contain each row of the insert twice (docs/promises.md).
 const REJECTS: &str = "(SELECT DISTINCT received_at, topic, driver_id, reason, detail, payload, \
                        payload_bytes, count FROM {db}.rejects)";
 

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
 use crate::events::{Watcher, YARD};
-use crate::secure::{Scripted, scripted_by_size, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_by_size, scripted_clickhouse};
 use crate::world::{SOON, World, world};
 
 /// Writes a file into the folder of the test. Returns its path.
@@ -50,12 +50,12 @@ fn retried_insert_skips_a_driver_erased_meanwhile() -> Result<()> {
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains("query=INSERT") && refuse.load(Ordering::SeqCst) {
                 count.fetch_add(1, Ordering::SeqCst);
-                return Scripted::Answer(
+                return ProxyAction::Answer(
                     500,
                     "Code: 241. DB::Exception: Memory limit exceeded".to_owned(),
                 );
             }
-            Scripted::Pass
+            ProxyAction::Pass
         })?;
         world.query("TRUNCATE TABLE {db}.erased")?;
         let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
@@ -96,9 +96,9 @@ fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
         let url = scripted_clickhouse(world.engine.server.port, move |statement| {
             if statement.contains(query) && count.fetch_add(1, Ordering::SeqCst) < 2 {
                 let why = "Code: 241. DB::Exception: Memory limit exceeded".to_owned();
-                return Scripted::Answer(500, why);
+                return ProxyAction::Answer(500, why);
             }
-            Scripted::Pass
+            ProxyAction::Pass
         })?;
         let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
         let (code, printed) = settings.call(&["import", &csv])?;
@@ -110,8 +110,8 @@ fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
 }
 
 /// The operator changes the password in ClickHouse first, and seconds later in the file. A command
-/// that has begun to write waits for the new password. One that starts in those seconds fails, and
-/// has written nothing.
+/// that has begun to write waits for the new password. A command that starts in those seconds fails
+/// before it writes anything.
 #[test]
 fn writing_command_waits_for_a_rotated_password() -> Result<()> {
     /// Number of queries and inserts that are refused.
@@ -128,26 +128,27 @@ fn writing_command_waits_for_a_rotated_password() -> Result<()> {
         (&["rejects", "replay", "--reason", "invalid_json", "--since", "1h"][..], "fixes"),
         (&["fences", "import", &*yard], "fences"),
     ] {
-        // Each insert first queries the list of erased drivers: refusals that start there meet a
-        // command that has begun to write. `expected`: the exit code, and the number of stored
-        // rows.
+        // `refused_from`: the first statement that is refused. "SELECT": the first query of the
+        // command, which has not begun to write. ".erased FINAL": the query for the list of erased
+        // drivers. Each insert begins with this query, so the command has begun to write.
+        // `expected`: the exit code, and the number of stored rows.
         for (refused_from, expected) in [("SELECT", (1, "0")), (".erased FINAL", (0, "1"))] {
             let refusals = Arc::new(AtomicUsize::new(0));
             let (count, has_begun) = (Arc::clone(&refusals), AtomicBool::new(false));
             let url = scripted_clickhouse(world.engine.server.port, move |statement| {
                 let begins = statement.contains(refused_from);
                 let has_begun = has_begun.fetch_or(begins, Ordering::SeqCst) || begins;
-                // Of a command that has begun to write, refuse first the list of erased drivers,
-                // twice, and then the inserts, twice.
+                // If the command has begun to write, refuse the query for the list of erased
+                // drivers twice, and then the insert twice.
                 let is_insert = statement.contains("query=INSERT");
                 let nth = count.load(Ordering::SeqCst);
                 let is_refused = refused_from == "SELECT" || is_insert == (nth >= REFUSALS / 2);
                 if has_begun && nth < REFUSALS && is_refused {
                     count.fetch_add(1, Ordering::SeqCst);
                     let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
-                    return Scripted::Answer(403, why.to_owned());
+                    return ProxyAction::Answer(403, why.to_owned());
                 }
-                Scripted::Pass
+                ProxyAction::Pass
             })?;
             let settings = world.settings.clone().with("CLICKHOUSE__URL", url);
             let settings = settings.with("CLICKHOUSE__PASSWORD_FILE", password.clone());
@@ -172,12 +173,15 @@ fn start_limiting_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<Str
     let largest = Arc::clone(largest);
     scripted_by_size(world.engine.server.port, move |statement, bytes| {
         if bytes > BODY_BYTES_MAX {
-            return Scripted::Answer(413, "<html>413 Request Entity Too Large</html>".to_owned());
+            return ProxyAction::Answer(
+                413,
+                "<html>413 Request Entity Too Large</html>".to_owned(),
+            );
         }
         if statement.contains("query=INSERT") {
             largest.fetch_max(bytes, Ordering::SeqCst);
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })
 }
 
@@ -197,6 +201,7 @@ fn every_command_splits_an_insert_refused_as_too_large() -> Result<()> {
             f64::from(n).sin(),
             f64::from(n).cos()
         )?;
+        // Add a hundred rows without a valid time, which become rejects.
         if n % 200 == 0 {
             writeln!(csv, "d1,never,{n},x{}", "y".repeat(n as usize % 97))?;
         }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{Case, Expect, Fault};
 use crate::tables;
-use crate::world::{DroppedWithTest, Engine, SOON, settings, shared_engine};
+use crate::world::{DatabaseGuard, Engine, SOON, settings, shared_engine};
 
 const MESSAGES_PER_SECOND: u32 = 50;
 /// Limit of milepost's resident memory, whatever a server sends.
@@ -63,6 +63,7 @@ impl Figures {
         !is_refused || self.logged_after.is_some() && self.unready_after.is_some()
     }
 
+    /// Records the problem unless the expectation holds.
     fn expect(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.problems.push(problem());
@@ -109,7 +110,7 @@ struct Stage {
     second: Option<Engine>,
     milepost: Milepost,
     broker: Broker,
-    _dropped: DroppedWithTest,
+    _database_guard: DatabaseGuard,
     _folder: TempDir,
 }
 
@@ -177,7 +178,7 @@ impl Stage {
         let settings_for = |url: &str| {
             settings(folder.path(), broker.port, url).with("CLICKHOUSE__DATABASE", &database)
         };
-        let dropped = DroppedWithTest::new(&first, &database);
+        let database_guard = DatabaseGuard::new(&first, &database);
         tables::create(&first, &database, &settings_for(&first.server.url()))?;
         if let Some(engine) = &second {
             settings_for(&engine.server.url()).migrate()?;
@@ -193,7 +194,7 @@ impl Stage {
             second,
             milepost,
             broker,
-            _dropped: dropped,
+            _database_guard: database_guard,
             _folder: folder,
         })
     }
@@ -271,11 +272,13 @@ impl Stage {
         Ok((self.stored()?.len() as u64, acks))
     }
 
-    /// Returns how many messages were stored and not acknowledged during the fault. `before` has
-    /// the numbers of stored and of acknowledged messages before the fault. For a fault that leaves
-    /// no unacknowledged messages, waits for acknowledgements that are still on their way. For a
-    /// fault that leaves some, counts from the start of the case: on a busy machine, `before` may
-    /// already include rows that were stored under the fault.
+    /// Returns how many messages were stored during the fault, but not acknowledged. `before`: the
+    /// numbers of stored and of acknowledged messages before the fault.
+    ///
+    /// If every stored message should be acknowledged, waits for acknowledgements that are still on
+    /// their way. If the fault leaves stored messages unacknowledged, counts from the start of the
+    /// case and ignores `before`: on a busy machine, `before` may include rows that were stored
+    /// during the fault.
     fn stored_unacked(&self, before: (u64, u64)) -> Result<u64> {
         let (stored, acks) = if self.leaves_unacked() { (0, 0) } else { before };
         let unacked = || -> Result<u64> {
@@ -314,6 +317,8 @@ impl Stage {
         Ok(scrape.lines().filter_map(parse_kind).filter(|(_, count)| *count > 0).collect())
     }
 
+    /// Updates the figures that need repeated observation: memory, messages that are acknowledged
+    /// but not stored, and when the log and `/readyz` named the cause.
     fn observe(
         &mut self,
         figures: &mut Figures,
@@ -393,7 +398,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Asserts that the scripted server caused the fault: otherwise the case proves nothing.
+    /// Asserts that the scripted server caused the fault, because otherwise the case proves
+    /// nothing.
     fn check_server(&self, figures: &mut Figures) {
         let Fault::Script(behaviour) = self.case.fault else { return };
         let stored_unacked = figures.stored_unacked;

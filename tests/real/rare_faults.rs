@@ -1,5 +1,5 @@
-//! Tests three faults: the address of a host name changes at run time, a process is frozen during a
-//! write, a drain connects to a hung node.
+//! Tests three faults that occur at an unfortunate moment: the address of a host name changes at
+//! run time, a process is frozen during a write, a node hangs when a drain connects.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use lab_stack::wait_until;
 
 use crate::events::{Watcher, YARD, retained};
 use crate::nodes::cluster;
-use crate::secure::{Scripted, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse};
 use crate::world::{SOON, finish, publish_in_background, wait_for_metric, world};
 
 /// Listens on 127.0.0.2:`port`, and forwards each connection to 127.0.0.1:`broker_port`.
@@ -65,8 +65,8 @@ fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     Ok(())
 }
 
-/// The engine commits the insert while the process that sent it is frozen, and another process
-/// starts meanwhile.
+/// A process sends an insert, and is frozen before it gets the answer. The engine commits the
+/// insert, and a second process starts meanwhile.
 #[test]
 fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
     let world = world("events_frozen")?;
@@ -84,7 +84,7 @@ fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        Scripted::Pass
+        ProxyAction::Pass
     })?;
     let next_seq = AtomicU32::new(0);
     // Two fixes at each place: the second fix confirms the crossing that the first fix shows.
@@ -132,7 +132,8 @@ fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
     wait_for_count("4")
 }
 
-/// The sessions of a lost member are on a node that accepts TCP connections and answers nothing.
+/// The node with sessions of the lost member hangs: it accepts TCP connections, but answers
+/// nothing.
 #[test]
 fn drain_empties_sessions_of_a_hung_node_through_the_other_node() -> Result<()> {
     let world = cluster("drain_hung", "local")?;
