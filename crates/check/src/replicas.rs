@@ -395,7 +395,7 @@ mod tests {
         );
         assert!(four.has_finding(Level::Error, "replicas", "fewer than the 4"), "{four}");
         let mut none = Report::default();
-        health(&mut none, &config("replication = 'macros'"), &[]);
+        check_health(&mut none, &config("replication = 'macros'"), &[]);
         assert!(none.has_finding(Level::Warning, "replicas", "shows none"), "{none}");
     }
 
