@@ -4,7 +4,8 @@
 //! A driver enters or leaves a fence when two consecutive fixes are beyond the fence's border,
 //! because a single fix may be an error of the device. A single fix is enough if no other fix
 //! follows within [`ALONE_MS`]. It is not enough if the device was at rest: the last fix before a
-//! device sleeps may be wrong, too.
+//! device sleeps may be wrong, too. Nor is it enough if no vehicle could get to the fix from the
+//! previous one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

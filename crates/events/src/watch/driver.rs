@@ -33,6 +33,8 @@ pub(super) struct Driver {
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
     is_at_rest: bool,
+    /// The newest good fix was reached at an impossible speed, so it may be wrong.
+    is_doubtful: bool,
     /// The driver's state at each fence for which the driver has had an event.
     pub(super) fences: BTreeMap<String, Stay>,
     pub(super) speeding: Speeding,
@@ -130,6 +132,7 @@ impl Driver {
         self.speeding.judge(last, &fix, (&around, &crossed), rules.faster_than, out);
         self.may_have_crossed = !crossed.is_empty();
         self.is_at_rest = is_at_rest(self.last_good.as_ref(), &fix);
+        self.is_doubtful = self.last_good.as_ref().is_some_and(|good| is_impossible(good, &fix));
         self.last_good = Some(fix);
     }
 
@@ -160,8 +163,9 @@ impl Driver {
     }
 
     /// Accepts the crossings of the newest good fix that `next` confirms. Accepts all of them if no
-    /// fix followed the newest good one for [`ALONE_MS`], and the device was not at rest. Returns
-    /// the fences whose crossings are not accepted: for these fences, the good fix was wrong.
+    /// fix followed the newest good one for [`ALONE_MS`], the device was not at rest, and a vehicle
+    /// could get to the good fix. Returns the fences whose crossings are not accepted: for these
+    /// fences, the good fix was wrong.
     fn confirm_crossings(
         &mut self,
         next: &Fix,
@@ -176,7 +180,7 @@ impl Driver {
         let crossed_by_next = Surroundings::locate(next, &self.fences, rules).crossed;
         // Measure by the device's clock, too, how long the fix was alone. A device that was offline
         // sends all its fixes at once, so the times of their inserts do not show it.
-        let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;
+        let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest && !self.is_doubtful;
         let (accepted, wrong) =
             crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));
         self.cross(accepted, next.inserted_at, rules, out);
