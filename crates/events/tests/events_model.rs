@@ -664,8 +664,10 @@ fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
     let silences = |fixes: &[(i64, i64)]| {
         let drive: Vec<Fix> = fixes
             .iter()
-            .map(|(inserted, ts)| Fix {
+            .zip(0..)
+            .map(|((inserted, ts), seq)| Fix {
                 inserted_at: BEGAN + inserted * 60_000,
+                seq,
                 ..fix(1, BEGAN + ts * 60_000, 0.25)
             })
             .collect();
@@ -683,6 +685,13 @@ fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 181, 182, 183])), [10, 70, 193]);
     // One long pause changes nothing.
     assert_eq!(silences(&real_time(&[0, 1, 2, 90, 91, 92])), [12, 102]);
+    // Reports every hour with two fixes, a minute apart or in one insert. The last silence is that
+    // of the device.
+    for (minutes, expected) in [(1, [11, 71, 328]), (0, [10, 70, 330])] {
+        let pairs: Vec<_> = (0..4).flat_map(|n| [n * 60, n * 60 + minutes]).collect();
+        let fixes: Vec<_> = real_time(&pairs);
+        assert_eq!(silences(&fixes), expected, "{minutes} minutes apart");
+    }
     // A device that takes a fix every ten minutes and sends them every hour.
     let buffered: Vec<(i64, i64)> = (0..36).map(|n| (n / 6 * 60 + 60, n * 10)).collect();
     assert_eq!(silences(&buffered), [70, 130, 510]);
