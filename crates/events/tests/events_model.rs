@@ -630,6 +630,20 @@ fn one_fix_above_the_limit_is_not_fast() {
 }
 
 #[test]
+fn limit_that_is_switched_off_ends_at_the_next_fix() {
+    let fast = |second: i64| Fix { speed: Some(30.0), ..fix(1, BEGAN + second * 1_000, 0.25) };
+    let mut out = Vec::new();
+    let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
+    [0, 10].into_iter().for_each(|second| watch.handle_fix(fast(second), &mut out));
+    // The next process has no `events.faster_than`.
+    let mut restarted = Watch::new(Rules { faster_than: None, silent_for: None, ..rules() });
+    restarted.restore_fix(fast(10));
+    out.iter().for_each(|event| restarted.restore_event(event));
+    [20, 30].into_iter().for_each(|second| restarted.handle_fix(fast(second), &mut out));
+    assert_eq!(summary(&out), [(Kind::Fast, "", 0), (Kind::Slow, "", 20)]);
+}
+
+#[test]
 fn jump_is_one_event_and_enters_no_fence() {
     let drive: Vec<Fix> = [(0, 0.25), (10, 0.35), (20, 0.25), (30, 0.25)]
         .into_iter()

@@ -171,6 +171,9 @@ impl Speeding {
         if let (Some(limit), Some(speed)) = (faster_than, fix.speed) {
             self.judge_limit(("", limit), last.map(|(last, _)| last), (fix, speed), out);
         }
+        if faster_than.is_none() {
+            self.leave(fix, "", out); // the limit was switched off
+        }
         let limit_of = |area: &&Area| area.limits.speed_mps.map(|limit| (area.name.clone(), limit));
         let exceeded_fences = self.exceeded.iter().filter(|name| !name.is_empty());
         let names: BTreeSet<String> = exceeded_fences
@@ -194,7 +197,8 @@ impl Speeding {
         }
     }
 
-    /// Appends `slow` if the driver exceeded the limit of this fence, which no longer applies.
+    /// Appends `slow` if the driver exceeded the limit of this fence, which no longer applies. An
+    /// empty name stands for `events.faster_than`.
     pub(super) fn leave(&mut self, fix: &Fix, fence: &str, out: &mut Vec<Event>) {
         if self.exceeded.remove(fence) {
             out.push(event(fix, Kind::Slow, fence));
