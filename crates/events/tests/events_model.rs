@@ -990,6 +990,26 @@ fn new_fence_is_entered_and_removed_fence_is_left() {
 }
 
 #[test]
+fn last_fence_that_is_removed_is_left_without_a_second_fix() {
+    let no_limit = || Rules {
+        areas: vec![],
+        silent_for: None,
+        silent_gaps: 0.0,
+        faster_than: None,
+        fence_margin: 0.0,
+    };
+    let mut watch = Watch::new(Rules { areas: rules().areas, ..no_limit() });
+    let mut out = Vec::new();
+    for second in [0, 10] {
+        watch.handle_fix(fix(1, BEGAN + second * 1_000, 0.35), &mut out);
+    }
+    watch.rules = no_limit();
+    watch.handle_fix(fix(1, BEGAN + 20_000, 0.35), &mut out);
+    watch.tick(BEGAN + 140_000, &mut out);
+    assert_eq!(summary(&out), [(Kind::Entered, "c", 0), (Kind::Left, "c", 20)]);
+}
+
+#[test]
 fn erased_driver_is_forgotten() {
     let mut watch = Watch::new(rules());
     let mut out = Vec::new();

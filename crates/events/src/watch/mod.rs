@@ -150,9 +150,6 @@ impl Watch {
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let first = out.len();
         let Self { rules, drivers, clock_set_at, .. } = self;
-        if rules.silent_for.is_none() && rules.areas.is_empty() {
-            return;
-        }
         let limited = Limited::new(&rules.areas);
         for (id, driver) in drivers {
             if driver.accept_lone_crossings(now, rules, out) {
