@@ -1010,6 +1010,23 @@ fn last_fence_that_is_removed_is_left_without_a_second_fix() {
 }
 
 #[test]
+fn known_events_of_an_erased_driver_are_forgotten() {
+    let mut known = Vec::new();
+    let mut first = Watch::new(rules());
+    [0, 1].into_iter().for_each(|ms| first.handle_fix(fix(1, BEGAN + ms, 0.05), &mut known));
+    assert!(known.iter().any(|event| event.kind == Kind::Entered));
+    // The driver is erased before the next process replays.
+    let mut restarted = Watch::new(rules());
+    restarted.restore_states_before(known.iter());
+    restarted.replay_known(known);
+    restarted.forget(|id| id == "d1");
+    let mut out = Vec::new();
+    restarted.handle_fix(fix(2, BEGAN + 1_000, 0.25), &mut out);
+    restarted.tick(BEGAN + 100_000, &mut out);
+    assert_eq!((out, restarted.drivers()), (vec![], 1));
+}
+
+#[test]
 fn erased_driver_is_forgotten() {
     let mut watch = Watch::new(rules());
     let mut out = Vec::new();

@@ -190,6 +190,9 @@ impl Watch {
     /// Forgets erased drivers. Returns their ids, each with the names of the fences that had an
     /// event of the driver.
     pub fn forget(&mut self, is_erased: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
+        // A known event that is still to be replayed would restore the driver.
+        self.known.retain(|event| !is_erased(&event.driver_id));
+        self.decided.retain(|(id, _), _| !is_erased(id));
         let erased = self.drivers.extract_if(|id, _| is_erased(id));
         erased.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
     }
