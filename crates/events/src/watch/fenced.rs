@@ -15,19 +15,71 @@ const SLOW_SHARE: f64 = 0.95;
 pub(super) struct Stay {
     pub(super) is_inside: bool,
     has_overstayed: bool,
-    /// The event that led to this state. Its `driver_id` and `fence` are empty, so that a stay
-    /// needs no heap memory.
-    began: Event,
+    began: Began,
+}
+
+/// The event that led to a state at a fence, without its strings: a driver may have many states.
+#[derive(Debug, Clone)]
+struct Began {
+    ts: i64,
+    seq: u32,
+    lat: f64,
+    lng: f64,
+    speed: Option<f64>,
+    known_at: i64,
+}
+
+/// The state of a driver at each fence for which the driver has had an event, by name. A sorted
+/// `Vec`, because a map would need some 800 bytes for the first fence.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stays(Vec<(Box<str>, Stay)>);
+
+impl Stays {
+    pub(super) fn is_inside(&self, fence: &str) -> bool {
+        self.index(fence).is_ok_and(|index| self.0[index].1.is_inside)
+    }
+
+    pub(super) fn insert(&mut self, fence: &str, stay: Stay) {
+        match self.index(fence) {
+            Ok(index) => self.0[index].1 = stay,
+            Err(index) => {
+                if self.0.len() == self.0.capacity() {
+                    self.0.reserve_exact(1 + self.0.len() / 4);
+                }
+                self.0.insert(index, (fence.into(), stay));
+            }
+        }
+    }
+
+    /// Returns the names of the fences that the driver is inside.
+    pub(super) fn inside(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, stay)| stay.is_inside).map(|(fence, _)| &**fence)
+    }
+
+    /// Returns the states at the fences that the driver is inside, with their names.
+    pub(super) fn inside_mut(&mut self) -> impl Iterator<Item = (&str, &mut Stay)> {
+        let stays = self.0.iter_mut().map(|(fence, stay)| (&**fence, stay));
+        stays.filter(|(_, stay)| stay.is_inside)
+    }
+
+    /// Returns the names of all fences that have a state.
+    pub(super) fn into_names(self) -> Vec<String> {
+        self.0.into_iter().map(|(fence, _)| fence.into_string()).collect()
+    }
+
+    fn index(&self, fence: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(name, _)| (**name).cmp(fence))
+    }
 }
 
 impl Stay {
     /// Returns the state after an event of the fence.
     pub(super) fn after(event: &Event) -> Self {
-        let (driver_id, fence) = (String::new(), String::new());
+        let Event { ts, seq, lat, lng, speed, known_at, .. } = *event;
         Self {
             is_inside: event.kind != Kind::Left,
             has_overstayed: event.kind == Kind::Overstayed,
-            began: Event { driver_id, fence, ..*event },
+            began: Began { ts, seq, lat, lng, speed, known_at },
         }
     }
 
@@ -86,7 +138,8 @@ impl Stay {
 
     fn overstay(&mut self, driver_id: &str, fence: &str, known_at: i64, out: &mut Vec<Event>) {
         let (driver_id, fence, kind) = (driver_id.to_owned(), fence.to_owned(), Kind::Overstayed);
-        out.push(Event { driver_id, fence, kind, known_at, ..self.began });
+        let Began { ts, seq, lat, lng, speed, known_at: _ } = self.began;
+        out.push(Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at });
         self.has_overstayed = true;
     }
 }
