@@ -755,6 +755,27 @@ fn no_driver_is_silent_until_the_backlog_of_an_outage_is_inserted() {
     assert_eq!(ids(&silent), BTreeSet::from([format!("d2/silent/{BEGAN}/0")]));
 }
 
+#[test]
+fn outage_does_not_lengthen_a_stay() {
+    let rules = FenceRules { stay_max_s: Some(2_700), ..FenceRules::default() };
+    let stays = |left: i64| {
+        let (mut watch, mut reader) =
+            (Watch::new(fence_until(100_000, rules.clone(), None)), Reader::new(BEGAN - 1));
+        let mut fixes = drive(&[(0, 0.35, None), (10, 0.35, None)]);
+        let mut found = poll(&mut reader, &mut watch, &fixes, BEGAN + 20_000);
+        reader.lost_clickhouse();
+        // After an hour, ClickHouse gets the fixes that were sent during the outage.
+        let back = BEGAN + 3_600_000;
+        let backlog = [(left - 60, 0.38), (left, 0.41), (left + 10, 0.41)];
+        let backlog = backlog.map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng));
+        fixes.extend(backlog.map(|fix| Fix { inserted_at: back + 5_000, ..fix }));
+        found.extend(poll(&mut reader, &mut watch, &fixes, back + 10_000));
+        found.into_iter().map(|event| event.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(stays(600), [Kind::Entered, Kind::Left]);
+    assert_eq!(stays(2_750), [Kind::Entered, Kind::Overstayed, Kind::Left]);
+}
+
 /// Polls a single server once. The rows of an insert become visible some time after its insert
 /// time.
 fn poll_late(

@@ -83,8 +83,9 @@ impl Stay {
         }
     }
 
-    /// Appends `overstayed` if, at this fix, the driver has been inside for longer than one of
-    /// these areas of the fence allows. Only this method finds a stay that the device reports late.
+    /// Appends `overstayed` if, at this fix and by the device's clock, the driver has been inside
+    /// for longer than one of these areas of the fence allows. Only this method finds a stay that
+    /// the device reports late.
     pub(super) fn judge_stay_at_fix<'a>(
         &mut self,
         fix: &Fix,
@@ -97,12 +98,11 @@ impl Stay {
         }
         let areas: Vec<&Area> = areas.collect();
         let Some(stay) = self.stay_limit(&areas) else { return };
-        // Measure by the server's clock, as the next tick would, and by the device's clock.
-        let by_clock = self.began.known_at.saturating_add(stay);
+        // Measure by the device's clock: by the server's, a fix from an outage of ClickHouse would
+        // lengthen the stay by the outage.
         let by_device = self.began.ts.saturating_add(stay);
-        let is_over = fix.ts > by_device && is_any_valid(&areas, by_device)
-            || fix.inserted_at > by_clock && is_any_valid(&areas, by_clock);
-        if is_over {
+        if fix.ts > by_device && is_any_valid(&areas, by_device) {
+            let by_clock = self.began.known_at.saturating_add(stay);
             self.overstay(&fix.driver_id, fence, by_clock.min(fix.inserted_at), out);
         }
     }
