@@ -180,6 +180,26 @@ fn wrong_fix_between_two_sleeps_causes_no_crossing() {
 }
 
 #[test]
+fn fix_beyond_the_reach_of_a_vehicle_needs_a_second_one() {
+    // The last fix before a pause is 5 km off after 15 s. The pause is too long for a jump.
+    let drive = |pause: i64, metres: f64| {
+        let before = (0..4).map(|n| fix(n * 15, 5.0, None)).chain([fix(60, 5_000.0, None)]);
+        let after = (0..4).map(move |n| fix(60 + pause + n * 15, metres, None));
+        before.chain(after).collect::<Vec<_>>()
+    };
+    let left = [(Kind::Left, 60), (Kind::OffHours, 60)];
+    for pause in [300, 600, 8 * HOUR] {
+        let crossings = |metres| {
+            let found = events(depot(None), &drive(pause, metres), 9 * HOUR);
+            let is_contact = |kind| matches!(kind, Kind::Silent | Kind::Heard);
+            found.into_iter().filter(|(kind, _)| !is_contact(*kind)).collect::<Vec<_>>()
+        };
+        assert_eq!(crossings(5.0), ENTERED, "back in the depot after {pause} s");
+        assert_eq!(crossings(6_000.0), [ENTERED, left].concat(), "confirmed after {pause} s");
+    }
+}
+
+#[test]
 fn second_fix_confirms_a_crossing_at_the_first() {
     let fixes = [
         fix(0, 400.0, Some(10.0)),

@@ -630,6 +630,20 @@ fn one_fix_above_the_limit_is_not_fast() {
 }
 
 #[test]
+fn limit_that_is_switched_off_ends_at_the_next_fix() {
+    let fast = |second: i64| Fix { speed: Some(30.0), ..fix(1, BEGAN + second * 1_000, 0.25) };
+    let mut out = Vec::new();
+    let mut watch = Watch::new(Rules { silent_for: None, ..rules() });
+    [0, 10].into_iter().for_each(|second| watch.handle_fix(fast(second), &mut out));
+    // The next process has no `events.faster_than`.
+    let mut restarted = Watch::new(Rules { faster_than: None, silent_for: None, ..rules() });
+    restarted.restore_fix(fast(10));
+    out.iter().for_each(|event| restarted.restore_event(event));
+    [20, 30].into_iter().for_each(|second| restarted.handle_fix(fast(second), &mut out));
+    assert_eq!(summary(&out), [(Kind::Fast, "", 0), (Kind::Slow, "", 20)]);
+}
+
+#[test]
 fn jump_is_one_event_and_enters_no_fence() {
     let drive: Vec<Fix> = [(0, 0.25), (10, 0.35), (20, 0.25), (30, 0.25)]
         .into_iter()
@@ -664,8 +678,10 @@ fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
     let silences = |fixes: &[(i64, i64)]| {
         let drive: Vec<Fix> = fixes
             .iter()
-            .map(|(inserted, ts)| Fix {
+            .zip(0..)
+            .map(|((inserted, ts), seq)| Fix {
                 inserted_at: BEGAN + inserted * 60_000,
+                seq,
                 ..fix(1, BEGAN + ts * 60_000, 0.25)
             })
             .collect();
@@ -683,6 +699,13 @@ fn device_that_reports_rarely_is_silent_by_its_own_rhythm() {
     assert_eq!(silences(&real_time(&[0, 60, 120, 180, 181, 182, 183])), [10, 70, 193]);
     // One long pause changes nothing.
     assert_eq!(silences(&real_time(&[0, 1, 2, 90, 91, 92])), [12, 102]);
+    // Reports every hour with two fixes, a minute apart or in one insert. The last silence is that
+    // of the device.
+    for (minutes, expected) in [(1, [11, 71, 328]), (0, [10, 70, 330])] {
+        let pairs: Vec<_> = (0..4).flat_map(|n| [n * 60, n * 60 + minutes]).collect();
+        let fixes: Vec<_> = real_time(&pairs);
+        assert_eq!(silences(&fixes), expected, "{minutes} minutes apart");
+    }
     // A device that takes a fix every ten minutes and sends them every hour.
     let buffered: Vec<(i64, i64)> = (0..36).map(|n| (n / 6 * 60 + 60, n * 10)).collect();
     assert_eq!(silences(&buffered), [70, 130, 510]);
@@ -730,6 +753,27 @@ fn no_driver_is_silent_until_the_backlog_of_an_outage_is_inserted() {
     assert_eq!(poll(&mut reader, &mut watch, &fixes, back + 59_000), []);
     let silent = poll(&mut reader, &mut watch, &fixes, back + 60_000);
     assert_eq!(ids(&silent), BTreeSet::from([format!("d2/silent/{BEGAN}/0")]));
+}
+
+#[test]
+fn outage_does_not_lengthen_a_stay() {
+    let rules = FenceRules { stay_max_s: Some(2_700), ..FenceRules::default() };
+    let stays = |left: i64| {
+        let (mut watch, mut reader) =
+            (Watch::new(fence_until(100_000, rules.clone(), None)), Reader::new(BEGAN - 1));
+        let mut fixes = drive(&[(0, 0.35, None), (10, 0.35, None)]);
+        let mut found = poll(&mut reader, &mut watch, &fixes, BEGAN + 20_000);
+        reader.lost_clickhouse();
+        // After an hour, ClickHouse gets the fixes that were sent during the outage.
+        let back = BEGAN + 3_600_000;
+        let backlog = [(left - 60, 0.38), (left, 0.41), (left + 10, 0.41)];
+        let backlog = backlog.map(|(second, lng)| fix(1, BEGAN + second * 1_000, lng));
+        fixes.extend(backlog.map(|fix| Fix { inserted_at: back + 5_000, ..fix }));
+        found.extend(poll(&mut reader, &mut watch, &fixes, back + 10_000));
+        found.into_iter().map(|event| event.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(stays(600), [Kind::Entered, Kind::Left]);
+    assert_eq!(stays(2_750), [Kind::Entered, Kind::Overstayed, Kind::Left]);
 }
 
 /// Polls a single server once. The rows of an insert become visible some time after its insert
@@ -964,6 +1008,43 @@ fn new_fence_is_entered_and_removed_fence_is_left() {
     watch.handle_fix(fix(1, BEGAN + 30_000, 0.35), &mut out);
     watch.handle_fix(fix(1, BEGAN + 40_000, 0.35), &mut out);
     assert_eq!(summary(&out), [(Kind::Entered, "c", 10), (Kind::Left, "c", 30)]);
+}
+
+#[test]
+fn last_fence_that_is_removed_is_left_without_a_second_fix() {
+    let no_limit = || Rules {
+        areas: vec![],
+        silent_for: None,
+        silent_gaps: 0.0,
+        faster_than: None,
+        fence_margin: 0.0,
+    };
+    let mut watch = Watch::new(Rules { areas: rules().areas, ..no_limit() });
+    let mut out = Vec::new();
+    for second in [0, 10] {
+        watch.handle_fix(fix(1, BEGAN + second * 1_000, 0.35), &mut out);
+    }
+    watch.rules = no_limit();
+    watch.handle_fix(fix(1, BEGAN + 20_000, 0.35), &mut out);
+    watch.tick(BEGAN + 140_000, &mut out);
+    assert_eq!(summary(&out), [(Kind::Entered, "c", 0), (Kind::Left, "c", 20)]);
+}
+
+#[test]
+fn known_events_of_an_erased_driver_are_forgotten() {
+    let mut known = Vec::new();
+    let mut first = Watch::new(rules());
+    [0, 1].into_iter().for_each(|ms| first.handle_fix(fix(1, BEGAN + ms, 0.05), &mut known));
+    assert!(known.iter().any(|event| event.kind == Kind::Entered));
+    // The driver is erased before the next process replays.
+    let mut restarted = Watch::new(rules());
+    restarted.restore_states_before(known.iter());
+    restarted.replay_known(known);
+    restarted.forget(|id| id == "d1");
+    let mut out = Vec::new();
+    restarted.handle_fix(fix(2, BEGAN + 1_000, 0.25), &mut out);
+    restarted.tick(BEGAN + 100_000, &mut out);
+    assert_eq!((out, restarted.drivers()), (vec![], 1));
 }
 
 #[test]

@@ -4,15 +4,16 @@
 //! A driver enters or leaves a fence when two consecutive fixes are beyond the fence's border,
 //! because a single fix may be an error of the device. A single fix is enough if no other fix
 //! follows within [`ALONE_MS`]. It is not enough if the device was at rest: the last fix before a
-//! device sleeps may be wrong, too.
+//! device sleeps may be wrong, too. Nor is it enough if no vehicle could get to the fix from the
+//! previous one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use milepost_decode::metres;
 
 use super::area::Area;
 use super::event::Fix;
-use super::fenced::Stay;
+use super::fenced::Stays;
 use super::rules::Rules;
 
 /// Milliseconds after which a crossing counts without a second fix, because the device reports
@@ -36,17 +37,17 @@ pub(super) struct Surroundings<'a> {
 impl<'a> Surroundings<'a> {
     /// Finds the fences around a fix, and those whose border is between the fix and the driver's
     /// state. `fences`: the driver's state at each fence.
-    pub(super) fn locate(fix: &Fix, fences: &BTreeMap<String, Stay>, rules: &'a Rules) -> Self {
+    pub(super) fn locate(fix: &Fix, fences: &Stays, rules: &'a Rules) -> Self {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
         let areas = rules.areas.iter();
         let mut around: Vec<&Area> =
             areas.filter(|area| area.contains(fix.ts, place)).filter(is_for).collect();
-        let is_outside = |area: &&&Area| fences.get(&area.name).is_none_or(|stay| !stay.is_inside);
+        let is_outside = |area: &&&Area| !fences.is_inside(&area.name);
         let mut crossed: BTreeSet<String> =
             around.iter().filter(is_outside).map(|area| area.name.clone()).collect();
-        for (fence, _) in fences.iter().filter(|(_, stay)| stay.is_inside) {
-            if around.iter().any(|area| area.name == *fence) {
+        for fence in fences.inside() {
+            if around.iter().any(|area| area.name == fence) {
                 continue;
             }
             let areas = rules.areas_of(fence, &fix.driver_id);
@@ -54,7 +55,7 @@ impl<'a> Surroundings<'a> {
             let count_before = around.len();
             around.extend(near_areas);
             if around.len() == count_before {
-                crossed.insert(fence.clone());
+                crossed.insert(fence.to_owned());
             }
         }
         Self { around, crossed }

@@ -1,11 +1,11 @@
 //! Derives the events of one driver from its fixes, and decides which fixes are wrong.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::area::Area;
 use super::crossing::{ALONE_MS, Surroundings, is_at_rest};
 use super::event::{Event, Fix, GAP_MS_MAX, Kind, event};
-use super::fenced::{Speeding, Stay, TimeLimited, judge_hours};
+use super::fenced::{Speeding, Stay, Stays, TimeLimited, judge_hours};
 use super::rhythm::Rhythm;
 use super::rules::Rules;
 use super::sequence::Sequence;
@@ -33,8 +33,9 @@ pub(super) struct Driver {
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
     is_at_rest: bool,
-    /// The driver's state at each fence for which the driver has had an event.
-    pub(super) fences: BTreeMap<String, Stay>,
+    /// The newest good fix was reached at an impossible speed, so it may be wrong.
+    is_doubtful: bool,
+    pub(super) fences: Stays,
     pub(super) speeding: Speeding,
     pub(super) is_silent: bool,
     rhythm: Rhythm,
@@ -60,7 +61,7 @@ impl Driver {
         // events would depend on the times of the polls.
         let is_undecided = self.accept_lone_crossings(fix.inserted_at, rules, out);
         if self.may_have_crossed && !is_undecided {
-            for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+            for (fence, stay) in self.fences.inside_mut() {
                 let areas: Vec<&Area> = rules.areas_of(fence, &fix.driver_id).collect();
                 stay.judge_stay_at_time(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
             }
@@ -95,8 +96,7 @@ impl Driver {
         rules: &Rules,
         limited: &TimeLimited,
     ) -> Option<i64> {
-        let inside = self.fences.iter().filter(|(_, stay)| stay.is_inside);
-        let silence_limit = |(fence, _): (&String, &Stay)| {
+        let silence_limit = |fence: &str| {
             let areas = limited.areas(fence);
             let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
             // An area of the fence must still be valid when the silence becomes known.
@@ -107,7 +107,7 @@ impl Driver {
             let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
             valid.filter_map(|area| area.limits.silent_for_ms).filter(counts).max()
         };
-        let fence_limit = inside.filter_map(silence_limit).max();
+        let fence_limit = self.fences.inside().filter_map(silence_limit).max();
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
         let rhythm_limit = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
         let fleet_limit = rules.silent_for.map(|silent_for| silent_for.max(rhythm_limit));
@@ -119,9 +119,9 @@ impl Driver {
     fn move_to(&mut self, fix: Fix, rules: &Rules, out: &mut Vec<Event>) {
         let wrongly_crossed = self.confirm_crossings(&fix, rules, out);
         let mut was_inside = BTreeSet::new();
-        for (fence, stay) in self.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+        for (fence, stay) in self.fences.inside_mut() {
             if !wrongly_crossed.contains(fence) {
-                was_inside.insert(fence.clone());
+                was_inside.insert(fence.to_owned());
             }
             stay.judge_stay_at_fix(&fix, fence, rules.areas_of(fence, &fix.driver_id), out);
         }
@@ -130,6 +130,7 @@ impl Driver {
         self.speeding.judge(last, &fix, (&around, &crossed), rules.faster_than, out);
         self.may_have_crossed = !crossed.is_empty();
         self.is_at_rest = is_at_rest(self.last_good.as_ref(), &fix);
+        self.is_doubtful = self.last_good.as_ref().is_some_and(|good| is_impossible(good, &fix));
         self.last_good = Some(fix);
     }
 
@@ -160,8 +161,9 @@ impl Driver {
     }
 
     /// Accepts the crossings of the newest good fix that `next` confirms. Accepts all of them if no
-    /// fix followed the newest good one for [`ALONE_MS`], and the device was not at rest. Returns
-    /// the fences whose crossings are not accepted: for these fences, the good fix was wrong.
+    /// fix followed the newest good one for [`ALONE_MS`], the device was not at rest, and a vehicle
+    /// could get to the good fix. Returns the fences whose crossings are not accepted: for these
+    /// fences, the good fix was wrong.
     fn confirm_crossings(
         &mut self,
         next: &Fix,
@@ -176,7 +178,7 @@ impl Driver {
         let crossed_by_next = Surroundings::locate(next, &self.fences, rules).crossed;
         // Measure by the device's clock, too, how long the fix was alone. A device that was offline
         // sends all its fixes at once, so the times of their inserts do not show it.
-        let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest;
+        let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest && !self.is_doubtful;
         let (accepted, wrong) =
             crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));
         self.cross(accepted, next.inserted_at, rules, out);
@@ -193,15 +195,15 @@ impl Driver {
     ) {
         let Some(good) = &self.last_good else { return };
         let fix = Fix { inserted_at: known_at, ..good.clone() };
-        let is_inside = |fence: &String| self.fences.get(fence).is_some_and(|stay| stay.is_inside);
-        let (left, entered): (Vec<_>, Vec<_>) = crossed.into_iter().partition(is_inside);
+        let (left, entered): (Vec<_>, Vec<_>) =
+            crossed.into_iter().partition(|fence| self.fences.is_inside(fence));
         for (kind, fence) in left
             .into_iter()
             .map(|fence| (Kind::Left, fence))
             .chain(entered.into_iter().map(|fence| (Kind::Entered, fence)))
         {
             let crossing = event(&fix, kind, &fence);
-            self.fences.insert(fence.clone(), Stay::after(&crossing));
+            self.fences.insert(&fence, Stay::after(&crossing));
             out.push(crossing);
             let place = [fix.lng, fix.lat];
             let has_border_here = |area: &&Area| kind == Kind::Left || area.contains(fix.ts, place);

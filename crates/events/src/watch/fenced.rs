@@ -15,24 +15,77 @@ const SLOW_SHARE: f64 = 0.95;
 pub(super) struct Stay {
     pub(super) is_inside: bool,
     has_overstayed: bool,
-    /// The event that led to this state. Its `driver_id` and `fence` are empty, so that a stay
-    /// needs no heap memory.
-    began: Event,
+    began: Began,
+}
+
+/// The event that led to a state at a fence, without its strings: a driver may have many states.
+#[derive(Debug, Clone)]
+struct Began {
+    ts: i64,
+    seq: u32,
+    lat: f64,
+    lng: f64,
+    speed: Option<f64>,
+    known_at: i64,
+}
+
+/// The state of a driver at each fence for which the driver has had an event, by name. A sorted
+/// `Vec`, because a map would need some 800 bytes for the first fence.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Stays(Vec<(Box<str>, Stay)>);
+
+impl Stays {
+    pub(super) fn is_inside(&self, fence: &str) -> bool {
+        self.index(fence).is_ok_and(|index| self.0[index].1.is_inside)
+    }
+
+    pub(super) fn insert(&mut self, fence: &str, stay: Stay) {
+        match self.index(fence) {
+            Ok(index) => self.0[index].1 = stay,
+            Err(index) => {
+                if self.0.len() == self.0.capacity() {
+                    self.0.reserve_exact(1 + self.0.len() / 4);
+                }
+                self.0.insert(index, (fence.into(), stay));
+            }
+        }
+    }
+
+    /// Returns the names of the fences that the driver is inside.
+    pub(super) fn inside(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, stay)| stay.is_inside).map(|(fence, _)| &**fence)
+    }
+
+    /// Returns the states at the fences that the driver is inside, with their names.
+    pub(super) fn inside_mut(&mut self) -> impl Iterator<Item = (&str, &mut Stay)> {
+        let stays = self.0.iter_mut().map(|(fence, stay)| (&**fence, stay));
+        stays.filter(|(_, stay)| stay.is_inside)
+    }
+
+    /// Returns the names of all fences that have a state.
+    pub(super) fn into_names(self) -> Vec<String> {
+        self.0.into_iter().map(|(fence, _)| fence.into_string()).collect()
+    }
+
+    fn index(&self, fence: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(name, _)| (**name).cmp(fence))
+    }
 }
 
 impl Stay {
     /// Returns the state after an event of the fence.
     pub(super) fn after(event: &Event) -> Self {
-        let (driver_id, fence) = (String::new(), String::new());
+        let Event { ts, seq, lat, lng, speed, known_at, .. } = *event;
         Self {
             is_inside: event.kind != Kind::Left,
             has_overstayed: event.kind == Kind::Overstayed,
-            began: Event { driver_id, fence, ..*event },
+            began: Began { ts, seq, lat, lng, speed, known_at },
         }
     }
 
-    /// Appends `overstayed` if, at this fix, the driver has been inside for longer than one of
-    /// these areas of the fence allows. Only this method finds a stay that the device reports late.
+    /// Appends `overstayed` if, at this fix and by the device's clock, the driver has been inside
+    /// for longer than one of these areas of the fence allows. Only this method finds a stay that
+    /// the device reports late.
     pub(super) fn judge_stay_at_fix<'a>(
         &mut self,
         fix: &Fix,
@@ -45,12 +98,11 @@ impl Stay {
         }
         let areas: Vec<&Area> = areas.collect();
         let Some(stay) = self.stay_limit(&areas) else { return };
-        // Measure by the server's clock, as the next tick would, and by the device's clock.
-        let by_clock = self.began.known_at.saturating_add(stay);
+        // Measure by the device's clock: by the server's, a fix from an outage of ClickHouse would
+        // lengthen the stay by the outage.
         let by_device = self.began.ts.saturating_add(stay);
-        let is_over = fix.ts > by_device && is_any_valid(&areas, by_device)
-            || fix.inserted_at > by_clock && is_any_valid(&areas, by_clock);
-        if is_over {
+        if fix.ts > by_device && is_any_valid(&areas, by_device) {
+            let by_clock = self.began.known_at.saturating_add(stay);
             self.overstay(&fix.driver_id, fence, by_clock.min(fix.inserted_at), out);
         }
     }
@@ -86,7 +138,8 @@ impl Stay {
 
     fn overstay(&mut self, driver_id: &str, fence: &str, known_at: i64, out: &mut Vec<Event>) {
         let (driver_id, fence, kind) = (driver_id.to_owned(), fence.to_owned(), Kind::Overstayed);
-        out.push(Event { driver_id, fence, kind, known_at, ..self.began });
+        let Began { ts, seq, lat, lng, speed, known_at: _ } = self.began;
+        out.push(Event { driver_id, kind, fence, ts, seq, lat, lng, speed, known_at });
         self.has_overstayed = true;
     }
 }
@@ -171,6 +224,9 @@ impl Speeding {
         if let (Some(limit), Some(speed)) = (faster_than, fix.speed) {
             self.judge_limit(("", limit), last.map(|(last, _)| last), (fix, speed), out);
         }
+        if faster_than.is_none() {
+            self.leave(fix, "", out); // the limit was switched off
+        }
         let limit_of = |area: &&Area| area.limits.speed_mps.map(|limit| (area.name.clone(), limit));
         let exceeded_fences = self.exceeded.iter().filter(|name| !name.is_empty());
         let names: BTreeSet<String> = exceeded_fences
@@ -194,7 +250,8 @@ impl Speeding {
         }
     }
 
-    /// Appends `slow` if the driver exceeded the limit of this fence, which no longer applies.
+    /// Appends `slow` if the driver exceeded the limit of this fence, which no longer applies. An
+    /// empty name stands for `events.faster_than`.
     pub(super) fn leave(&mut self, fix: &Fix, fence: &str, out: &mut Vec<Event>) {
         if self.exceeded.remove(fence) {
             out.push(event(fix, Kind::Slow, fence));

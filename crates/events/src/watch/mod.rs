@@ -31,14 +31,16 @@ use self::fenced::{Stay, TimeLimited};
 pub use self::limits::Limits;
 pub use self::rules::Rules;
 
-/// Maximum number of drivers in memory, of some 450 bytes each.
+/// Maximum number of drivers in memory. Each needs some 620 bytes, and 130 for each fence in which
+/// it has been.
 const DRIVERS_MAX: usize = 1_000_000;
 
 /// State of all drivers; see the module.
 #[derive(Debug, Default)]
 pub struct Watch {
     pub rules: Rules,
-    drivers: HashMap<String, Driver>,
+    /// Boxed, because a map reserves up to twice the room that its entries need.
+    drivers: HashMap<String, Box<Driver>>,
     /// Events of the replayed time that are in the table already, oldest first.
     known: VecDeque<Event>,
     /// `known_at` of the newest known event of each state.
@@ -95,7 +97,7 @@ impl Watch {
         let Some(driver) = driver(&mut self.drivers, &event.driver_id) else { return };
         match event.kind {
             Kind::Entered | Kind::Overstayed | Kind::Left => {
-                driver.fences.insert(event.fence.clone(), Stay::after(event));
+                driver.fences.insert(&event.fence, Stay::after(event));
             }
             Kind::Silent | Kind::Heard => driver.is_silent = event.kind == Kind::Silent,
             Kind::Fast | Kind::Slow => driver.speeding.restore_event(event),
@@ -150,15 +152,12 @@ impl Watch {
     pub fn tick(&mut self, now: i64, out: &mut Vec<Event>) {
         let first = out.len();
         let Self { rules, drivers, clock_set_at, .. } = self;
-        if rules.silent_for.is_none() && rules.areas.is_empty() {
-            return;
-        }
         let limited = TimeLimited::new(&rules.areas);
         for (id, driver) in drivers {
             if driver.accept_lone_crossings(now, rules, out) {
                 continue;
             }
-            for (fence, stay) in driver.fences.iter_mut().filter(|(_, stay)| stay.is_inside) {
+            for (fence, stay) in driver.fences.inside_mut() {
                 stay.judge_stay_at_time(now, (id, fence), limited.areas(fence), out);
             }
             if driver.is_silent {
@@ -193,8 +192,11 @@ impl Watch {
     /// Forgets erased drivers. Returns their ids, each with the names of the fences that had an
     /// event of the driver.
     pub fn forget(&mut self, is_erased: impl Fn(&str) -> bool) -> Vec<(String, Vec<String>)> {
+        // A known event that is still to be replayed would restore the driver.
+        self.known.retain(|event| !is_erased(&event.driver_id));
+        self.decided.retain(|(id, _), _| !is_erased(id));
         let erased = self.drivers.extract_if(|id, _| is_erased(id));
-        erased.map(|(id, driver)| (id, driver.fences.into_keys().collect())).collect()
+        erased.map(|(id, driver)| (id, driver.fences.into_names())).collect()
     }
 
     /// Returns how many numbers are missing from the drivers' `seq` in the fixes that this process
@@ -212,7 +214,7 @@ impl Watch {
 
 /// Returns the driver's state, created if necessary; `None` for a new driver beyond
 /// [`DRIVERS_MAX`].
-fn driver<'a>(drivers: &'a mut HashMap<String, Driver>, id: &str) -> Option<&'a mut Driver> {
+fn driver<'a>(drivers: &'a mut HashMap<String, Box<Driver>>, id: &str) -> Option<&'a mut Driver> {
     let has_room = drivers.len() < DRIVERS_MAX || drivers.contains_key(id);
-    has_room.then(|| drivers.entry(id.to_owned()).or_default())
+    has_room.then(|| &mut **drivers.entry(id.to_owned()).or_default())
 }

@@ -130,7 +130,7 @@ impl EventStore<'_> {
     /// Reads fixes that were inserted up to this time, in the order of their own times. For each
     /// driver heard within the last day plus `silence_limit`, reads the newest fix. Also reads the
     /// last three accurate fixes that were inserted within two hours, which decide where the driver
-    /// is. For drivers heard rarely, also reads one fix from each of the last three minutes that
+    /// is. For drivers heard rarely, also reads one fix from each of the last five minutes that
     /// have fixes, within six hours: the gaps between these fixes are the driver's rhythm.
     pub(crate) async fn last_fixes_before(
         &self,
@@ -158,7 +158,7 @@ impl EventStore<'_> {
              AND toDate(ts) >= toDate(now('UTC') - INTERVAL {FIX_AGE_MAX}) \
              GROUP BY driver_id HAVING uniqExact(toStartOfMinute(inserted_at)) >= 12) \
              ORDER BY i DESC, t DESC, seq DESC LIMIT 1 BY driver_id, intDiv(i, 60000)) \
-             ORDER BY i DESC LIMIT 3 BY driver_id",
+             ORDER BY i DESC LIMIT 5 BY driver_id",
             silence_limit.as_secs(),
             positions = self.table_on_all_shards("positions"),
             db = self.database,
