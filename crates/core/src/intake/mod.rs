@@ -9,9 +9,10 @@
 //!   ends first.
 //! - A message is complete only when the batch with its last row is durable, and every earlier
 //!   batch is durable too. A message without rows is complete together with the open batch. If the
-//!   open batch is empty, it is complete together with the last closed batch, or at once.
+//!   open batch is empty, the message is complete together with the last closed batch, or at once
+//!   if no closed batch is outstanding.
 //! - The memory of closed batches that wait is at most `buffer_bytes_max`, plus one batch, plus one
-//!   message. A message takes at most 33 times the bytes of its payload.
+//!   message. A message takes at most 33 times the bytes of its packet.
 //!
 //! The intake reads no clock: callers pass `now`. It handles no packet ids, sockets or servers.
 
@@ -149,7 +150,7 @@ pub struct Intake {
     /// it.
     demand: usize,
     /// For each session, the arrival number below which the open batch completes all messages; 0 if
-    /// it completes none of the session.
+    /// the open batch completes no message of the session.
     arrived_below: Vec<u64>,
     /// Closed batches that are not complete, in the order in which they closed.
     closed: VecDeque<Closed>,

@@ -62,8 +62,8 @@ impl Continuity {
 
     /// Records the end of a connection that the broker had accepted.
     pub(super) fn connection_ended(&mut self, end: SessionAtEnd) {
-        // A connection on which no message was unacknowledged does not change `owed`: the broker
-        // may still owe messages of an earlier connection.
+        // A connection that ended without unacknowledged messages does not change `owed`: the
+        // broker may still owe messages of an earlier connection.
         let owed = end.accepted + end.deferred;
         if owed > 0 {
             self.owed = owed;
@@ -116,9 +116,9 @@ impl Continuity {
     }
 
     /// Returns why the lost session may have held messages that are stored nowhere. `None` if it
-    /// held no such messages: milepost had accepted every message that the broker had sent. An
-    /// attempt to reconnect then failed, so the broker had stopped, and had queued no further
-    /// messages.
+    /// held no such messages: the window was not full, and milepost had accepted every message that
+    /// the broker had sent. An attempt to reconnect then failed, so the broker had stopped when the
+    /// connection ended, and queued no further messages.
     fn at_risk(&self, session_expiry: Duration, now: Instant) -> Option<AtRisk> {
         let last = self.last?;
         let away = now.saturating_duration_since(last.at);

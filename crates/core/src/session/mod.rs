@@ -294,7 +294,8 @@ impl Session {
     }
 
     /// Moves the [next attempt](Self::next_try) to `now`, because the session has moved to another
-    /// node. Does nothing if no attempt is planned.
+    /// node. Does nothing if no attempt is planned, or if another client has taken over the
+    /// session.
     pub fn try_now(&mut self, now: Instant) {
         if let ConnectionState::BackingOff { until, .. } = &mut self.connection
             && !self.reconnect.taken_over

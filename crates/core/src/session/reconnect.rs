@@ -179,8 +179,8 @@ impl Reconnect {
     }
 
     /// Returns why there is no connection or, after several short connections, why the current one
-    /// may not last either; `None` if the connection is in order. `live_since`: start of the
-    /// current connection.
+    /// may not last either; `None` if the connection is in order. `live_since`: when the
+    /// subscription of the current connection was granted.
     pub(super) fn unready_reason(
         &self,
         live_since: Option<Instant>,

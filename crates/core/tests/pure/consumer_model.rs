@@ -258,7 +258,7 @@ fn leaving_process_does_not_wait_for_the_batch_age() {
         (0..10).for_each(|_| world.publish(1));
         world.turn();
         world.leave(leave);
-        // Without UNSUBSCRIBE, the process receives nothing more, so it inserts at once.
+        // A process that keeps its session takes no more messages, so it inserts at once.
         let inserts_at_once = leave == Leave::KeepSession;
         assert_eq!(world.server.attempts(), usize::from(inserts_at_once), "{leave:?}");
         world.wait(Duration::from_secs(5));

@@ -118,7 +118,7 @@ pub struct World<B> {
     commands: Vec<DeliveryCommand>,
     /// Time since which ClickHouse has not answered status queries; `None`: it answers.
     silent_since: Option<Instant>,
-    /// Time until which the broker accepts packets without answering.
+    /// Time until which the broker delivers no messages and sends no UNSUBACK.
     broker_busy_until: Instant,
     /// Sessions whose UNSUBSCRIBE the broker has not answered.
     unsubscribing: Vec<usize>,
@@ -711,7 +711,7 @@ impl<B: Backend> World<B> {
         missing.copied().filter(|seq| !is_erased(seq)).collect()
     }
 
-    /// Makes the broker accept packets without answering for this long.
+    /// Makes the broker deliver no messages and send no UNSUBACK for this long.
     pub fn keep_broker_busy(&mut self, duration: Duration) {
         self.broker_busy_until = self.instant() + duration;
     }
