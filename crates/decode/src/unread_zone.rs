@@ -170,8 +170,8 @@ fn is_zone_name(name: &str) -> bool {
         || is_zone_in_other_language(name)
 }
 
-/// Checks that the object around an array of points states no zone that contradicts `zone`, the zone
-/// in which times without an offset are read.
+/// Checks that the object around an array of points states no zone that contradicts `zone`. Times
+/// without an offset are read in `zone`.
 ///
 /// # Errors
 /// The object names a zone whose offset differs from that of `zone` in winter or in summer. Or it
