@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn exponent_in_an_id_is_expanded_and_a_word_for_none_is_rejected() {
+    fn id_is_kept_unless_it_is_a_decimal_with_exponent_or_means_none() {
         let pointer = Pointer::new("/driver_id").expect("a pointer");
         let id = |text: &str| {
             parse_id(&pointer, OtherBytes::Refused, &Scalar::Text(text.into()))

@@ -244,7 +244,8 @@ impl Paths {
     }
 
     /// Returns whether [`skip_member`](Self::skip_member) must examine the value of an unread
-    /// member with this name: the value may change what the point means.
+    /// member with this name: the value may change what the point means. Does not check for names
+    /// of arrays of fixes.
     fn may_matter(&self, key: &[u8]) -> bool {
         self.may_text_matter(key) || hemisphere::may_list_sides(key)
     }
@@ -532,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_member_is_skipped_whatever_its_value() {
+    fn member_added_as_unread_is_skipped_whatever_its_value() {
         let mut paths = Paths::default();
         paths.add_unread("tid");
         paths.add(["lat"], 0);

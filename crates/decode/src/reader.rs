@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_and_serde_json_agree_on_every_short_text() {
+    fn reader_and_serde_json_agree_on_each_text_of_few_pieces() {
         let pieces: [&[u8]; 17] = [
             b"{",
             b"}",
@@ -597,7 +597,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_and_serde_json_agree_on_every_short_number() {
+    fn reader_and_serde_json_agree_on_each_number_of_few_pieces() {
         let pieces: [&[u8]; 10] =
             [b"0", b"7", b"-", b".", b"e", b"E", b"+", b"12345678", b"99", b"3000000000"];
         each(&pieces, 4, &mut Vec::new(), &mut check);
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn reader_and_serde_json_agree_on_every_short_string() {
+    fn reader_and_serde_json_agree_on_each_string_of_few_pieces() {
         let pieces: [&[u8]; 14] = [
             b"\\",
             b"u",

@@ -161,7 +161,7 @@ fn parent_and_name(path: &str) -> (&str, &str) {
 ///
 /// - The size of the unit is that of no named unit.
 /// - The unit is a named unit times or divided by the scale.
-/// - The field is in degrees, and the configuration states its unit.
+/// - The field is a coordinate or the heading, and the configuration states its unit.
 ///
 /// Also accepted: 1, 0, a text that is no number, a size that equals the configured unit, and a
 /// scale that `keep` names.
@@ -177,8 +177,8 @@ fn check_scale(
     let is_right = match size(text, field.quantity) {
         Some(size) => is_same(size),
         None => scale(text).is_none_or(|scale| {
-            // A default unit does not count: m/s equals mm/s times a scale of 1000, but does not
-            // show that the operator knows of this scale.
+            // milepost's own unit does not count: m/s equals mm/s times a scale of 1000, but does
+            // not show that the operator knows of this scale.
             let is_scaled = |known: f64| is_same(known * scale) || is_same(known / scale);
             let mut known = field.quantity.names().iter();
             scale == 1.0 || scale == 0.0 || own != 1.0 && known.any(|(_, known)| is_scaled(*known))
@@ -271,7 +271,8 @@ fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refus
     )
 }
 
-/// Checks whether a member of a point with a time states a time scale other than UTC.
+/// Checks whether a member of a point with a time states a time scale that is ahead of UTC: that of
+/// GPS, or TAI.
 ///
 /// # Errors
 /// The point has such a member, and its time is not a string that ends in `Z`.

@@ -1,6 +1,6 @@
-//! Finds a time that a point has under a name that its format does not read. A point that has only
-//! such a time is rejected: otherwise, the time of receipt would be stored instead of the time of
-//! the fix.
+//! Finds a time that a point has under a name that its format does not read. If the format has a
+//! `ts`, a point that has only such a time is rejected: otherwise, the time of receipt would be
+//! stored instead of the time of the fix.
 //!
 //! The value decides whether a member is a time. A time within a day of the receipt counts under
 //! any name, except names of other times, such as `expires_at`. An older time, or a part of a time,
@@ -374,8 +374,8 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
 
 /// Returns whether the path is that of a time. Either the last name is that of a time, or the last
 /// name is one such as `_seconds` and the object around it has the name of a time. In the second
-/// case, this object must be a member of the point, as `createdAt` is. It must not be a member of
-/// another object, as `battery/at` is. `used`: paths that the format reads.
+/// case, this object must belong to the point, as `createdAt` and `gps/time` do, and not to another
+/// object, as `battery/at` does. `used`: paths that the format reads.
 fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
     let mut object = path;
     while let Some((outer, inner)) = object.rsplit_once('/')

@@ -120,8 +120,8 @@ impl Measured {
         !self.is_place() || number.abs() <= max
     }
 
-    /// Returns the unit that a text states. The text names a unit of this quantity, or a system of
-    /// units that has one, such as `imperial`.
+    /// Returns the unit that a text states: as the name of a unit of this quantity, or of a system
+    /// of units that has one, such as `imperial`. `None`: the text states no such unit.
     fn stated(&self, text: &str) -> Option<&'static str> {
         let of_system = || {
             let system = normalised(text);

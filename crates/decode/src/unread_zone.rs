@@ -1,6 +1,7 @@
 //! Finds zones that a payload states beside its time, such as `"tz":"America/New_York"` or
-//! `"is_utc":false`. No format reads them. A payload is rejected if such a zone contradicts the
-//! zone in which its time is read.
+//! `"is_utc":false`. No format reads them. A point is rejected if such a zone contradicts the zone
+//! in which its time is read. If the configured zone is an offset or UTC, nothing is compared with
+//! it.
 
 use jiff::tz::TimeZone;
 
@@ -169,8 +170,8 @@ fn is_zone_name(name: &str) -> bool {
         || is_zone_in_other_language(name)
 }
 
-/// Checks that the object around an array of points contradicts `zone` nowhere. Times without an
-/// offset are read in `zone`.
+/// Checks that the object around an array of points states no zone that contradicts `zone`. Times
+/// without an offset are read in `zone`.
 ///
 /// # Errors
 /// The object names a zone whose offset differs from that of `zone` in winter or in summer. Or it

@@ -678,7 +678,7 @@ fn lost_leading_zero_of_a_time_is_restored() {
 }
 
 #[test]
-fn too_old_time_may_be_a_gps_week_rollover_or_of_another_epoch() {
+fn error_for_a_too_old_time_suggests_a_rollover_and_another_epoch() {
     // 2026-11-27T08:00:00Z in seconds since 1989-12-31, as a file may hold them.
     let payload = milepost_fix(r#""ts":1164700800"#);
     let year = std::time::Duration::from_secs(390 * 86_400);

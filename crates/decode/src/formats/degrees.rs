@@ -165,9 +165,9 @@ pub(super) fn refuse_padded(value: &Scalar<'_>, slot: usize, unit: Degrees) -> R
     degrees.map_or(Ok(()), |degrees| refuse_minutes(text, degrees, slot, unit))
 }
 
-/// Rejects a number with a hemisphere and leading zeros if it may be degrees, or degrees and
-/// minutes: `0030N` may be 30 degrees or 30 minutes. `0075.5N` is accepted: it can only be degrees,
-/// because 75 minutes are too many.
+/// Rejects a number with a hemisphere if four or more digits are before its point, and if it may be
+/// both degrees and degrees with minutes: `0030N` may be 30 degrees or 30 minutes. `0075.5N` is
+/// accepted: it can only be degrees, because 75 minutes are too many.
 fn refuse_minutes(text: &str, degrees: f64, slot: usize, unit: Degrees) -> Result<(), Refusal> {
     let digits = text.chars().skip_while(|c| !c.is_ascii_digit());
     let digits = digits.take_while(char::is_ascii_digit).count();
@@ -228,7 +228,7 @@ fn parse_notation(text: &str, [positive, negative]: [char; 2]) -> Option<Notatio
 
 /// Splits `52°31'12.5"` into degrees, minutes and seconds. Each number has its own mark, or a space
 /// or colon, after it; the last one may have none. `50°47'.32` are 47.32 minutes, as in almanacs.
-/// `None`: a mark follows the wrong number, or a number before the last one has a fraction.
+/// `None`: a mark is unknown or at the wrong place, or a number before the last one has a fraction.
 fn split_marks(text: &str) -> Option<Vec<f64>> {
     const MARKS: [&[&str]; 3] = [
         &["", ":", "°", "º"],

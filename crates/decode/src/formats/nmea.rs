@@ -3,8 +3,8 @@
 //!
 //! All sentences of a message with the same time are one fix, in any order: RMC gives position,
 //! speed and course; GGA adds the altitude. A sentence without a date gets its day from the nearest
-//! RMC or ZDA of the message: the day on which the two times are closest. If the message has
-//! neither RMC nor ZDA, the time of receipt is used instead. The altitude is above the ellipsoid:
+//! RMC or ZDA of the message that has a date: the day on which the two times are closest. If there
+//! is no such RMC or ZDA, the time of receipt is used instead. The altitude is above the ellipsoid:
 //! the sum of GGA's altitude above mean sea level and its geoid separation.
 
 use std::collections::HashMap;
@@ -120,7 +120,7 @@ pub(super) fn read(points: &mut Points<'_>, payload: &[u8]) -> Result<(), Refusa
 fn lines(payload: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends_line = |byte: &u8| *byte <= b'\r' && *byte != b'\t';
     let begins = |at: &usize| matches!(payload.get(*at), Some(b'$' | b'!'));
-    // A checksum is `*` and two digits.
+    // A checksum is `*` and two hexadecimal digits.
     let ends = memchr_iter(b'*', payload).map(|at| at + 3).filter(begins);
     let mut from = 0;
     let parts = ends.chain(std::iter::once(payload.len())).flat_map(move |end| {
@@ -197,8 +197,8 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     let at_edges = edges.iter().flatten().count();
     let has_pairs = || fixes().any(|(_, fix)| fix.motion.is_some() && fix.alt.is_some());
     // A receiver may also send GGA sentences alone. Therefore, the two lines count only if the
-    // message has a pair of an RMC and a GGA sentence, and if every other GGA sentence between the
-    // two lines also has its RMC sentence.
+    // message has a pair of an RMC and a GGA sentence, and if every GGA sentence between the two
+    // lines has its RMC sentence.
     if at_edges > 0 && lines_without_rmc().count() <= at_edges && has_pairs() {
         edges
     } else {
