@@ -52,10 +52,9 @@ fn is_on_another_machine(peer: &Peer) -> bool {
 /// The second value is true if the decision to keep the sessions is uncertain: no peer is known to
 /// stay, but a peer did not answer or is not subscribed yet.
 ///
-/// Such a decision keeps the sessions, because unsubscribing could lose more. If all members
-/// unsubscribed, the broker would drop every message. A kept session queues its share of the
-/// messages until `mqtt.session_expiry`; until then, a process or `milepost drain` can consume
-/// them.
+/// A kept session queues its share of the messages until `mqtt.session_expiry`; until then, a
+/// process or `milepost drain` can consume them. If neither does, these messages are lost.
+/// Unsubscribing could lose more: if all members unsubscribed, the broker would drop every message.
 pub(super) async fn decide(config: &Config, ours: MemberStatus) -> (Leave, bool) {
     let Shutdown { leave, peers, grace } = &config.shutdown;
     let (leave, uncertain, why) = match leave {

@@ -19,7 +19,8 @@ const TARGET_BYTES_PER_EXTRA_CONNECTION: usize = 8 * 1024;
 const DELAY_MIN: Duration = Duration::from_millis(1);
 /// Longest delay after a round that received data.
 const DELAY_MAX: Duration = Duration::from_millis(50);
-// A silence of the broker lasts at least `SILENCE_MIN`. No delay may look like one.
+// A silence of the broker is suspicious after `SILENCE_MIN`. A delay must be too short to look like
+// one.
 const _: () = assert!(SILENCE_MIN.as_millis() >= 3 * DELAY_MAX.as_millis());
 /// Longest delay of one connection at QoS 0. Only the socket's buffer and the broker's queue hold a
 /// burst at QoS 0; messages that overflow them are lost. Each further connection adds the same time

@@ -233,8 +233,8 @@ impl ClickHouse {
         error.kind != FailureKind::Permanent || self.login.may_change_after(refused_code(error))
     }
 
-    /// Begins a request that may be repeated at other endpoints, each at most once. After an error,
-    /// the request moves to the next endpoint only if `cause_to_leave` returns a cause.
+    /// Returns the tries of one request: at most one try at each endpoint. After an error, the
+    /// request is repeated at the next endpoint only if `cause_to_leave` returns a cause.
     pub(super) fn tries(&self, cause_to_leave: fn(&ClientError) -> Option<Cause>) -> Tries<'_> {
         Tries { clickhouse: self, cause_to_leave, untried: self.endpoints.count() - 1, index: 0 }
     }

@@ -395,8 +395,9 @@ impl ClickHouse {
     }
 
     /// Counts the inserts into this database that have been running for at least this long. The
-    /// server continues an insert even if the process that sent it was killed or has timed out. No
-    /// member reports such an insert, but it may still commit rows of an erased driver.
+    /// server continues an insert even if the process that sent it was killed, or no longer waits
+    /// for the answer. No member reports such an insert, but it may still commit rows of an erased
+    /// driver.
     pub async fn inserts_older_than(&self, hosts: &Hosts, age: Duration) -> Result<u64, Error> {
         let sql = format!(
             "SELECT count() FROM {} \

@@ -114,6 +114,7 @@ impl Input {
     }
 
     /// Splits off the next frame. Fails if the packet is malformed, or not allowed at this point.
+    /// Also fails if a packet other than PUBLISH is too large.
     fn frame(&mut self) -> Result<Frame, CodecError> {
         let waiting = &self.buffer[self.waiting.clone()];
         let Some(&first) = waiting.first() else { return Ok(Frame::Incomplete) };

@@ -80,7 +80,8 @@ pub async fn query_peers(
     // Peers whose host names have no addresses yet, by index in `peers`, each with the reason.
     let mut unresolved: BTreeMap<usize, String> =
         (0..peers.len()).map(|index| (index, not_found())).collect();
-    // `queried`: all addresses found so far. `silent`: those that have not answered yet.
+    // `queried`: the addresses found so far, at most `ADDRESSES_MAX`. `silent`: those that have not
+    // answered yet.
     let (mut queried, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let lookup = |index: usize, pause: Duration| {
         let Peer { host, port } = peers[index].clone();

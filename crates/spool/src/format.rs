@@ -10,8 +10,8 @@
 //! | 8 | for each insert: number of rows |
 //! | 4 | length of the statement in bytes |
 //! | 8 | length of the body in bytes |
-//! | that length | statement (UTF-8) |
-//! | that length | body |
+//! | length of the statement | statement (UTF-8) |
+//! | length of the body | body |
 //! | 16 | after all inserts: XXH3-128 of all bytes before it |
 //!
 //! A reader verifies the checksum first. A file that was truncated, altered or extended is

@@ -4,8 +4,8 @@
 //! cut. To this end, the file is written under another name, fsynced and renamed, and the directory
 //! is fsynced. A truncated or altered file is never used, not even in part. One process owns the
 //! directory and holds its lock; [`Spool::open`] refuses a directory that another process holds.
-//! [`Spool::store`] refuses a batch if the files together would exceed `bytes_max`. No file
-//! overwrites another one.
+//! A write is refused if the files together would exceed `bytes_max`. No file overwrites another
+//! one.
 //!
 //! Each batch is one file, which never changes:
 //!

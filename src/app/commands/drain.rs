@@ -3,8 +3,8 @@
 //!
 //! Guarantee: no message is acknowledged before it is durable. A session is first unsubscribed, so
 //! that new messages go to the other members of the group. It is ended only when it is empty. If no
-//! other member is known to be subscribed, the command fails at once, because new messages would be
-//! lost; `--leave` overrides this.
+//! other member is known to be subscribed, the command fails before it unsubscribes a session,
+//! because new messages would be lost; `--leave` overrides this.
 
 use std::fmt;
 use std::time::Duration;
