@@ -56,10 +56,11 @@ pub async fn standing(store: &Store, driver: &str, fix: &Fix) -> Result<Standing
     Ok(combined(fix.ts_ms, stay, newest))
 }
 
-/// Combines the fixes with the newest episode. If the episode is a stop that lasted until the
-/// driver arrived at the newest place, or longer, the stay began with this stop. A stored stop is
-/// more exact than the fixes: a single wrong fix does not end it once its day has been computed.
-/// Until then, a stored stop ends before the wrong fix, so the stay begins after that fix.
+/// Combines the fixes with the newest episode. By the fixes, the stay began when the driver arrived
+/// at the newest place. If the episode is a stop that began before this arrival and did not end
+/// before it, the stay began with the stop. A stored stop is more exact than the fixes: a single
+/// wrong fix does not end it once its day has been computed. Until then, a stored stop ends before
+/// the wrong fix, so the stay begins after that fix.
 fn combined(ts_ms: i64, stay: Option<Stay>, newest: Option<Newest>) -> Standing {
     let (since, is_at_least) =
         stay.map_or((ts_ms, true), |stay| (stay.since_ms.min(ts_ms), stay.away_ms == 0));

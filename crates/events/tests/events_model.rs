@@ -137,7 +137,7 @@ fn time_after(inserts: &[Fix]) -> i64 {
 
 /// Returns the answer of a replica at time `now`: at most `rows_max` of the rows that it has, and
 /// its lag. A server reports the lag in whole seconds. This function rounds it up: if it were
-/// rounded down, the reader could process the rows of the last second in another order.
+/// rounded down, the reader could process rows that are less than a second apart in another order.
 fn answer(inserts: &[(Fix, i64)], reader: &Reader, now: i64, rows_max: usize) -> Inserted {
     let missing =
         inserts.iter().filter(|(fix, visible_at)| fix.inserted_at <= now && *visible_at > now);
@@ -1167,9 +1167,9 @@ fn longest_silence_limit_covers_the_fleet_and_the_fences() {
     assert_eq!(limit_ms(None, None), 0);
 }
 
-/// Known events decide their states: an event that is older than they are does not count. The clock
-/// is set back by an hour. Without a lowest `known_at`, each event of the next hour would seem to
-/// be older than the known events.
+/// A known event decides its state: an older event of this state does not count. The clock is set
+/// back by an hour. Without a lowest `known_at`, each event of the next hour would seem to be older
+/// than the known events.
 #[test]
 fn events_after_a_clock_step_back_are_newer_than_known_ones() {
     const HOUR: i64 = 3_600_000;

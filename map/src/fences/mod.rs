@@ -41,8 +41,9 @@ impl Stored {
     /// Converts the row to a version. Closes rings that SQL left open, because GeoJSON and the
     /// map's editor need closed rings.
     ///
-    /// # Errors The stored outline or rules cannot be read; the message names the fence. A fence is
-    /// never returned in part, because an edit would then store this part as the whole fence.
+    /// # Errors
+    /// The stored outline or rules cannot be read; the message names the fence. A fence is never
+    /// returned in part, because an edit would then store this part as the whole fence.
     fn version(self) -> Result<Version, String> {
         let unreadable = |part: &str, error: serde_json::Error| {
             format!("the {part} of the stored fence \"{}\" cannot be read ({error})", self.name)

@@ -373,8 +373,8 @@ impl Live {
             self.write(Fleet::begin_full_read);
         }
         // The answer is streamed, so this query does not set `wait_end_of_query`. The map shows the
-        // first drivers while ClickHouse still reads the others, and neither of the two buffers the
-        // whole answer.
+        // first drivers while ClickHouse still reads the others, and neither the map nor ClickHouse
+        // buffers the whole answer.
         let mut rows = store.changes(&parts).fetch::<Changed<'_>>()?;
         let (mut ids, mut fixes) = (Vec::new(), Vec::with_capacity(ROWS_AT_ONCE));
         let (mut last_part, mut age_ms) = (None, None);

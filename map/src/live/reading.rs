@@ -24,7 +24,7 @@ pub(super) struct Reading {
     /// Time of the last insert, by this machine's clock, in milliseconds since 1970.
     last_insert_ms: Option<i64>,
     is_failing: bool,
-    /// Time at which the last generation of tiles began.
+    /// Time at which a read last began a new generation of tiles. New names also begin one.
     pub(super) last_generation_at: Option<Instant>,
     /// Time of each query, and how many drivers changed with it; newest last.
     counts: VecDeque<(Instant, usize)>,

@@ -356,7 +356,7 @@ mod tests {
                 "[[[0,0],[4,0],[4,4],[0,4],[0,0]],[[-3,1],[-2,1],[-2,2],[-3,1]]]",
                 "ring 1 is a hole outside",
             ),
-            // A hole outside a slanted side, and a hole east of a staircase, at the height of its
+            // A hole beyond a slanted side, and a hole east of a staircase, at the height of its
             // steps.
             (
                 "[[[0,0],[4,0],[0,4],[0,0]],[[3,3],[3.5,3],[3,3.5],[3,3]]]",

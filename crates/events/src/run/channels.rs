@@ -116,10 +116,10 @@ impl Channels {
     /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
     /// an hour, oldest first. `before`: earlier events, oldest first: the last state of each topic,
     /// and the events without a state that the broker has not accepted. A channel gets only events
-    /// that it has not accepted. The webhook gets those in `known`. MQTT gets all of them, except
-    /// states that are older than the last one that the broker accepted for their topic: an older
-    /// state must never replace a newer one. Returns the kind of each event that MQTT does not get
-    /// although the broker has not accepted it.
+    /// that it has not accepted. The webhook gets those in `known`. MQTT gets those in `before` and
+    /// in `known`, except states that are older than the last one that the broker accepted for
+    /// their topic: an older state must never replace a newer one. Returns the kind of each state
+    /// that is left out for this reason, and that the broker has not accepted.
     pub(super) fn resume(
         &mut self,
         before: Vec<DeliveredEvent>,
@@ -272,8 +272,8 @@ impl Channels {
     }
 
     /// Adds the waiting events that became known before `known_before` to [`Self::unrecorded`], so
-    /// that their rows are written again. The next process resumes events from `recent_events`,
-    /// which keeps a row for only two days. Leaves out states that wait for MQTT alone, because
+    /// that their rows are written again. The next process looks for them in `recent_events`, which
+    /// keeps a row for only two days. Leaves out states that wait for MQTT alone, because
     /// `event_states` keeps the newest. Also leaves out events whose fix is older than
     /// `kept_since`, because their rows in `events` have expired. Times are in milliseconds since
     /// 1970.

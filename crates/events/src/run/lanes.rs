@@ -184,7 +184,7 @@ impl<T> Lanes<T> {
 
     /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one delivery: the
     /// new one if it would wait behind a failure; otherwise another one that waits behind a
-    /// failure; the new one if there is no such delivery.
+    /// failure, or, if there is none, the new one.
     pub(super) fn push(
         &mut self,
         driver_id: String,
@@ -237,11 +237,11 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Enqueues `item` in place of the driver's waiting deliveries for which `is_older` returns
-    /// true, and returns these. If there are none, changes nothing and returns `item` as an error.
-    /// `item` then waits behind all other deliveries of the driver. It inherits the failures of the
-    /// oldest removed one, because a receiver that refuses both must not get more attempts.
-    /// `is_kept`: `item` is never dropped.
+    /// Removes and returns the driver's waiting deliveries for which `is_older` returns true, and
+    /// enqueues `item` behind all others of the driver. `item` inherits the failures of the oldest
+    /// removed one, because a receiver that refuses both must not get more attempts. If there is no
+    /// delivery to remove, changes nothing and returns `item` as an error. `is_kept`: `item` is
+    /// never dropped.
     pub(super) fn replace(
         &mut self,
         (driver_id, rule): (&str, Rule),

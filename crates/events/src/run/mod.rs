@@ -10,7 +10,7 @@
 //! table has it once. All state is in ClickHouse.
 //!
 //! This is a process of its own. It is not part of the consumer, because it must never delay an
-//! insert. It is not part of the map server, which reads only each driver's newest fix.
+//! insert. It is not part of the map server, whose polls read only each driver's newest fix.
 
 mod channels;
 mod deliver;
@@ -359,7 +359,8 @@ impl Poller {
     }
 
     /// Publishes every state again, and clears the topics of all erased drivers: at the start, and
-    /// when the broker may have restarted from an older copy of its retained messages.
+    /// when the broker may lack some states. For example, it may have restarted from an older copy
+    /// of its retained messages.
     async fn republish(&mut self) -> Result<()> {
         let states = EventStore(&self.clickhouse).states().await?;
         self.retained_lost.mark_unchanged();

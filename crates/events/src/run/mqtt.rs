@@ -492,8 +492,8 @@ mod tests {
 
     impl Broker {
         /// Starts a broker that serves one connection after the other and resumes the session each
-        /// time. `respond` gets a packet's text and the number of packets before it, and returns
-        /// the reason code of the answer; `None` ends the connection.
+        /// time. `respond` gets a message's text and the number of messages answered before it,
+        /// and returns the reason code of the answer; `None` ends the connection.
         async fn start(respond: impl Fn(&str, usize) -> Option<u8> + Send + 'static) -> Self {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("mqtt://{}", listener.local_addr().unwrap());

@@ -73,7 +73,7 @@ impl Area {
                 && (south - margin_lat..=north + margin_lat).contains(&lat)
         };
         [lng, lng - 360.0, lng + 360.0].into_iter().filter(is_in_box).any(|lng| {
-            // East and north of the place.
+            // Metres to the east and to the north of the place.
             let to_metres = |[x, y]: [f64; 2]| {
                 [(x - lng) * metres_per_degree_lng, (y - lat) * METRES_PER_DEGREE]
             };

@@ -130,8 +130,9 @@ pub struct Event {
     pub fence: String,
     /// Time of the fix that the event is about. For `entered` and `overstayed`, this is the first
     /// fix inside; for `left`, the first one outside; for `off_hours`, that of the crossing; for
-    /// `fast` and `slow`, the first fast or slow one; for `silent`, the last one before the
-    /// silence; for `heard`, the first one after it; for `jump`, the wrong one.
+    /// `fast`, the first fast one; for `slow`, the first one that is no longer fast; for `silent`,
+    /// the last one before the silence; for `heard`, the first one after it; for `jump`, the wrong
+    /// one.
     pub ts: i64,
     /// Sequence number of the same fix. Several fixes of a device may have the same `ts`, because
     /// its clock may count whole seconds.

@@ -89,9 +89,9 @@ impl EarlierClock {
     }
 
     /// Merges a later step back if its earlier clock was about the same, as when two replicas
-    /// answer in turn. Both are then read by the slower of the two clocks: by the faster one,
-    /// inserts would be read again too early, before all of their rows are visible. Returns whether
-    /// the clocks were near enough to be merged.
+    /// answer in turn. The inserts before both steps are then read by the slower of the two clocks:
+    /// by the faster one, they would be read again too early, before all of their rows are visible.
+    /// Returns whether the clocks were near enough to be merged.
     fn merge(&mut self, later: &Self) -> bool {
         let (shown, at) = later.shown;
         let is_near = (self.shown_at(at) - shown).abs() <= STEP_MS;
