@@ -73,10 +73,11 @@ FROM
                                     AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
                             )
                         UNION ALL
-                        -- Adds up to three fixes of each driver from beyond the window:
+                        -- Adds these fixes of each driver from beyond the window:
                         --   1. the last fix before a silence that crosses first_ts; the silence may not have ended yet
                         --   2. the end of the trip before that fix
                         --   3. the first fix after a silence that crosses end_ts
+                        -- and the ends of all gaps from 2 to 1: the driver may have left the area and come back without a trip.
                         -- Here a gap is reduced to the time and place of the fix that ends it (began = ended). All other parts follow each other
                         -- without a pause, so a pause between two parts is a silence. The tuple `silence` holds the fix to add, and the times of
                         -- the fixes at both ends of the silence, 0 if there is no such fix.
@@ -85,10 +86,13 @@ FROM
                         (
                             SELECT
                                 driver_id, maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms) AS last, minIf(began, ended >= first_ms) AS next_ms,
-                                arrayJoin(arrayDistinct([
+                                maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms AND part.1 = 'trip') AS arrival,
+                                groupArrayIf((ended, ended, lat_e7, lng_e7), ended < first_ms AND part.1 = 'gap') AS gap_ends,
+                                arrayJoin(arrayDistinct(arrayConcat(
+                                    arrayMap(gap_end -> (gap_end, last.1, next_ms), arrayFilter(gap_end -> gap_end.1 > arrival.1, gap_ends)), [
                                     (last, last.1, next_ms),
-                                    (maxIf((ended, ended, lat_e7, lng_e7), ended < first_ms AND part.1 = 'trip'), last.1, next_ms),
-                                    (minIf((began, ended, lat_e7, lng_e7), began >= end_ms) AS first_after, first_after.1, maxIf(ended, began < end_ms))])) AS silence,
+                                    (arrival, last.1, next_ms),
+                                    (minIf((began, ended, lat_e7, lng_e7), began >= end_ms) AS first_after, first_after.1, maxIf(ended, began < end_ms))]))) AS silence,
                                 silence.1 AS fix
                             FROM
                             (

@@ -25,7 +25,7 @@ SELECT
     driver_id,
     fromUnixTimestamp64Milli(min(began_ms), {tz:String}) AS began, fromUnixTimestamp64Milli(max(ended_ms), {tz:String}) AS ended,
     (max(ended_ms) - min(began_ms)) / 1000 AS seconds, sum(span_fixes) AS fixes,
-    toFloat32(max(fastest_cms) / 100) AS speed_max, argMax(fastest_at.1, fastest_cms) / 1e7 AS lat, argMax(fastest_at.2, fastest_cms) / 1e7 AS lng,
+    toFloat32(max(fastest_cms) / 100) AS speed_max, argMax(fastest_at.1, (fastest_cms, -began_ms)) / 1e7 AS lat, argMax(fastest_at.2, (fastest_cms, -began_ms)) / 1e7 AS lng,
     false AS is_derived
 FROM
 (
@@ -54,7 +54,7 @@ FROM
                         -- latitude and longitude of the span's first fast fix.
                         SELECT
                             driver_id, run, min(ms) AS began_ms, max(ms) AS ended_ms, count() AS span_fixes, min(speed_cms) AS slowest_cms, max(speed_cms) AS fastest_cms,
-                            argMin((ms, run, lat_e7, lng_e7), (ms, seq)) AS sample, argMax((lat_e7, lng_e7), speed_cms) AS fastest_at
+                            argMin((ms, run, lat_e7, lng_e7), (ms, seq)) AS sample, argMax((lat_e7, lng_e7), (speed_cms, -ms)) AS fastest_at
                         FROM
                         (
                             SELECT *, sum(is_first) OVER (PARTITION BY driver_id ORDER BY ms, seq, lat_e7, lng_e7 ROWS UNBOUNDED PRECEDING) AS run

@@ -15,7 +15,7 @@ WITH
 SELECT
     driver_id,
     toTimeZone(min(ts), {tz:String}) AS first, toTimeZone(max(ts), {tz:String}) AS last, count() AS fixes,
-    min(distance_m) AS nearest_m, toTimeZone(argMin(ts, distance_m), {tz:String}) AS nearest
+    min(distance_m) AS nearest_m, toTimeZone(argMin(ts, (distance_m, ts)), {tz:String}) AS nearest
 FROM
 (
     SELECT

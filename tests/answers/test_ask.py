@@ -311,6 +311,44 @@ def test_near_matches_distances_computed_per_fix(db):
         )
 
 
+def test_equal_fixes_are_told_apart_by_their_time(db):
+    """A parked device sends one place again and again, and a fast one the same speed.
+
+    The answer is the first of the equal fixes, in whatever order they arrived.
+    """
+    began = epoch_ms("2026-06-01T08:00:00")
+    fixes = [
+        {
+            "driver": "parked",
+            "ms": began + number * 1000,
+            "lat": 52.52,
+            "lng": 13.405,
+            "speed": 0,
+        }
+        for number in range(300)
+    ]
+    fixes += [
+        {**fix, "driver": "fast", "lng": 13.405 + number / 2000, "speed": 30}
+        for number, fix in enumerate(fixes)
+    ]
+    random.Random(2).shuffle(fixes)
+    for part in range(5):
+        db.insert(fixes[part::5])
+    (row,) = ask(
+        db,
+        "near",
+        "toUnixTimestamp64Milli(nearest) AS ms",
+        lat=52.52,
+        lng=13.405,
+        metres=50.0,
+        driver="parked",
+        **EARLY_JUNE,
+    )
+    assert row["ms"] == began
+    (row,) = ask(db, "speeding", driver="fast", speed=27.78, **EARLY_JUNE)
+    assert (row["fixes"], row["lat"], row["lng"]) == (300, 52.52, 13.405)
+
+
 @pytest.mark.parametrize(
     "box",
     [

@@ -271,3 +271,28 @@ def test_visit_is_open_while_the_newest_fix_is_inside(db):
         )
     db.refresh()
     assert set(found(1, 0)) == {"moment"}
+
+
+def test_visit_begins_after_an_absence_without_a_trip(db):
+    """The van drives to the depot, and is elsewhere and back again without a trip.
+
+    Its device is silent while it moves. Hours later it still stands at the depot.
+    """
+    insert_fence(db, "depot", [DEPOT])
+    van = Device("van", "2026-06-05T08:00:00", 48, 11.42, every=60)
+    van.drive(90, 10, 600).stand(600, noise_m=1)
+    arrived = van.fixes[10]["ms"]
+    van.silent(4 * 3600).jump(48, 11.8).stand(1200, noise_m=1)
+    van.silent(4 * 3600).jump(48, 11.5).stand(1200, noise_m=1)
+    returned = van.fixes[41]["ms"]
+    asleep = [{**fix, "driver": "asleep", "lng": min(fix["lng"], 11.5)} for fix in van.fixes]
+    last = van.fixes[-1]["ms"]
+    van.silent(40 * 3600).stand(60)
+    asleep += [{**fix, "driver": "asleep"} for fix in van.fixes if fix["ms"] > last]
+    db.insert(van.fixes + asleep)
+    db.refresh()
+    window = {"from": "2026-06-06 10:00", "to": "2026-06-06 11:00", "tz": "UTC"}
+    visits = {visit[1]: visit[2:4] for visit in visits_of(db, fence="depot", **window)}
+    assert visits["van"] == (returned, van.fixes[-1]["ms"])
+    # A van that stays at the depot through all these silences is there since its arrival.
+    assert abs(visits["asleep"][0] - arrived) <= 60_000
