@@ -32,8 +32,8 @@ pub struct FormerSessionTotals {
     pub found: u64,
     /// Visits that did not reach their session, or could not empty it.
     pub unfinished: u64,
-    /// Sessions that no longer existed, although a session with a higher index still existed. Their
-    /// messages are lost.
+    /// Sessions that did not exist, although a session with a higher index did. Their messages are
+    /// lost, unless the former process never created the sessions because a node was down.
     pub expired: u64,
     /// Sessions that another client seems to have used while they were visited.
     pub contested: u64,
