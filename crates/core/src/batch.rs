@@ -3,7 +3,7 @@
 //! Guarantee: rows leave in arrival order, each once. One exception limits floods: if too many
 //! rejects, or too many bytes of rejects, arrive in a second, a further reject only raises the
 //! count of an earlier row with the same reason, if the open batch has one. The open batch is due
-//! by rows or by age, and never exceeds `bytes_max`.
+//! by rows or by age. No row is added that would make it larger than `bytes_max`.
 //!
 //! The caller passes `now`. The consumer decides whether a due batch may close, because that
 //! depends on the free insert slots.

@@ -54,8 +54,9 @@ impl BrokerDrops {
         self.dropped
     }
 
-    /// Counts the message if it is a report. Returns whether the topic is one of the broker's own
-    /// (`$SYS/…`); such a message is not for the intake.
+    /// If the message reports one of the counters in [`REASONS`], counts the drops that it reports.
+    /// Returns whether the topic is one of the broker's own (`$SYS/…`); such a message is not for
+    /// the intake.
     pub(super) fn handle_message(&mut self, topic: &[u8], payload: &[u8]) -> bool {
         let Some(topic) = topic.strip_prefix(BROKER_TOPICS_PREFIX) else { return false };
         if let Some((node, reason, count)) = counter(topic, payload) {

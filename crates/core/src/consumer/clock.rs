@@ -9,15 +9,15 @@
 //! message was out of range, and at least as many messages were out of range as were fresh.
 //!
 //! While the clock is in doubt, a QoS 1 message is deferred if it is out of range, or if one of its
-//! fixes has no time and would get the time of this clock. All later messages of the same session
-//! are deferred too. Other messages are accepted.
+//! fixes has no time and would get the time of this clock. All later QoS 1 messages of the same
+//! session are deferred too. Other messages are accepted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::intake::{AgeCheck, Now, SessionIndex};
 
-/// The wall clock, as far as it can be trusted; see the module's documentation.
+/// Whether the wall clock can be trusted; see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     /// Largest tolerated jump of the wall clock.
@@ -67,8 +67,8 @@ impl Clock {
         !self.was_compared && self.out_of_range > 0 && self.out_of_range >= self.fresh
     }
 
-    /// Returns the line of `/readyz`. `None` if the clock can be trusted. `None` also while the
-    /// clock is in doubt, but no message has been deferred for that reason.
+    /// Returns the line of `/readyz`. `None` if the clock can be trusted, or if it is in doubt but
+    /// no message has been deferred for that reason.
     pub(super) fn unready_reason(&self) -> Option<&str> {
         let in_doubt = "this host's clock has not been compared with ClickHouse's yet, and would \
                         reject most fixes: messages with such fixes, and all later ones, stay with \

@@ -83,8 +83,8 @@ impl Growth {
         sum / count.max(1) * self.consuming
     }
 
-    /// Returns whether no further session will be added to fill the window. `false` until all
-    /// initial sessions are live.
+    /// Returns whether no further session will be added to fill the window. `false` while an
+    /// initial session is not live, and if no session consumes.
     pub(super) fn is_complete(&self, sessions: &[Session], window_wanted: usize) -> bool {
         self.consuming > 0
             && self.initial_are_live(sessions)
@@ -97,9 +97,10 @@ impl Growth {
     /// `nodes`: number of the broker's nodes. `has_unserved_node`: a node of the broker has no
     /// session.
     ///
-    /// A session for an unserved node is added only after the search for former sessions. It
-    /// connects to no other node, however long its node is unreachable. If it had the index of a
-    /// former session, the former session's messages would have to wait for that node, too.
+    /// A session for an unserved node is added only after the search for former sessions. Until it
+    /// has reached its node once, it connects to no other node, however long that node is
+    /// unreachable. If it had the index of a former session, the former session's messages would
+    /// have to wait for that node, too.
     pub(super) fn step(
         &mut self,
         sessions: &[Session],
@@ -107,8 +108,8 @@ impl Growth {
         has_unserved_node: bool,
         nodes: usize,
     ) -> GrowthStep {
-        // Until every initial session is live, the windows are not known, nor which nodes have no
-        // session.
+        // While an initial session is not live, neither the windows nor the nodes without a session
+        // are known.
         if !self.initial_are_live(sessions) {
             return GrowthStep::Nothing;
         }

@@ -17,9 +17,10 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// not create a session on that node, which leaves a gap in the indices. If many sessions were
 /// found, the search covers more indices, see [`VISITS_PER_FOUND`].
 const ABSENT_MAX: usize = 3;
-/// If visit number n finds a former session, the search covers at least n times this many further
-/// indices, all visited at the same time. So many former sessions are found fast: each CONNACK that
-/// finds a session starts several visits, which do not wait for each other. A broker without former
+/// If the visit with number n, counted from 1, finds a former session, the search covers at least n
+/// times this many further indices, but no index from [`CONNECTIONS_MAX`] on. All of them are
+/// visited at the same time. This finds many former sessions fast: each CONNACK that finds a
+/// session starts several visits, which do not wait for each other. A broker without former
 /// sessions gets only [`ABSENT_MAX`] visits, and one more for each node after the first. `milepost
 /// drain` visits every index.
 const VISITS_PER_FOUND: usize = 3;
@@ -31,8 +32,8 @@ pub struct FormerSessionTotals {
     pub found: u64,
     /// Visits that did not reach their session, or could not empty it.
     pub unfinished: u64,
-    /// Sessions that no longer existed, although a session with a higher index still existed. Their
-    /// messages are lost.
+    /// Sessions that did not exist, although a session with a higher index did. Their messages are
+    /// lost, unless the former process never created the sessions because a node was down.
     pub expired: u64,
     /// Sessions that another client seems to have used while they were visited.
     pub contested: u64,

@@ -2,8 +2,9 @@
 //!
 //! Each insert creates parts in ClickHouse, even if the insert has few rows. With an age of
 //! `batch.age_max`, each member that receives messages would insert at least once per
-//! `batch.age_max`. So the age grows with the number of members: if no batch closes for another
-//! reason, the whole group makes about [`INSERTS_PER_AGE`] inserts per `batch.age_max`.
+//! `batch.age_max`. So the age grows with the number of members, up to a bound. Below the bound, if
+//! no batch closes for another reason, the whole group makes at most about [`INSERTS_PER_AGE`]
+//! inserts per `batch.age_max`.
 //!
 //! Guarantee: the age is at least `batch.age_max`, and at most the larger of `batch.age_max` and
 //! `batch.members_age_max`. Every other reason to close a batch still applies. While half of a
@@ -12,8 +13,8 @@
 
 use std::time::Duration;
 
-/// Inserts of the whole group per `batch.age_max`, if batches close by age. In a group of at most
-/// this many members, the age is not raised.
+/// Inserts of a large group per `batch.age_max`, if batches close by age and the age is below its
+/// bound. In a group of at most this many members, the age is not raised.
 const INSERTS_PER_AGE: u32 = 2;
 
 /// The size of the group, and the age at which a batch closes in a group of that size.

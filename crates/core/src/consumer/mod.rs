@@ -52,8 +52,9 @@ use crate::session::events::{self, Admission, ConnectionState, Leave, SessionEve
 use milepost_decode::Ignored;
 use milepost_decode::Message;
 
-/// Age at which the open batch may close early: for the spool, or while the process is leaving. A
-/// batch does not close at once even then, because each spool file costs two fsyncs and an insert.
+/// Age at which the open batch may close early: for the spool, or while the process is leaving. The
+/// batch waits this long for more rows, because each spool file costs two fsyncs and an insert. It
+/// closes at once if the process is leaving and no session takes further messages.
 const EARLY_AGE: Duration = Duration::from_millis(100);
 /// Time without any acknowledgement, while messages are unacknowledged, after which `/readyz`
 /// reports a stall.

@@ -19,8 +19,8 @@ use crate::session::events::ConnectionState;
 pub const PATIENCE: Duration = Duration::from_millis(750);
 
 /// Longest wait for a node's answer to CONNECT while another node is available. The wait includes
-/// TCP and TLS. After this time, the shell tests the node with a second client, which starts
-/// without a session.
+/// TCP and TLS. After this time, the attempt fails if TCP or TLS is not established yet. Otherwise
+/// the shell tests the node with a second client, which has no session.
 ///
 /// If the node answers the second client, the node is probably busy resuming the first client's
 /// session, which may be large: the first client goes on waiting, for `connect_timeout` in all. If
@@ -28,7 +28,7 @@ pub const PATIENCE: Duration = Duration::from_millis(750);
 /// counts as hung, and the session moves to another node.
 pub const NODE_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A node, and whether it can be reached.
+/// A node, and when it last failed.
 #[derive(Debug)]
 struct NodeState {
     node: Node,
@@ -121,7 +121,7 @@ impl Nodes {
     }
 
     /// Records that the shell starts to connect this session. Returns the node and, if another node
-    /// is available, the timeout of the TCP connection. The timeout for the node's answer is
+    /// is available, the timeout of the TCP connection. The timeout for the node's answer is then
     /// [`NODE_ANSWER_TIMEOUT`].
     pub(super) fn dial(&mut self, session: usize, now: Instant) -> (Node, Option<Duration>) {
         self.placements[session].dialed_at = Some(now);

@@ -37,8 +37,8 @@ pub enum ConsumerNotice {
     },
     /// Encrypted OwnTracks messages arrive, for which milepost has no key.
     Encrypted,
-    /// At least one former session had expired, or was dropped by the broker, before a visit could
-    /// empty it.
+    /// At least one former session had expired, or had been dropped by the broker, before a visit
+    /// could empty it.
     FormerSessionsExpired {
         sessions: u64,
     },

@@ -1,6 +1,6 @@
-//! Decides whether a message can be taken: the buffer must have room, and the clock must be
-//! trusted. Deferred messages of a session are taken only once more room is free: half of the
-//! session's share of the buffer.
+//! Decides whether a message can be taken: the buffer must have room, and the message must not have
+//! to wait for the clock (see `clock.rs`). Deferred messages of a session are taken only once more
+//! room is free: half of the session's share of the buffer.
 //!
 //! At QoS 0 there are no acknowledgements to withhold: the broker sends as fast as milepost reads.
 //! So the only back-pressure is to pause reading.

@@ -25,7 +25,7 @@ pub struct Piece {
     pub rows: Range<usize>,
 }
 
-/// A command for the executor. The executor sends one report for each command. It sends none for
+/// A command for the executor. The executor sends one report for each command, except for
 /// [`DeliveryCommand::Encode`], [`DeliveryCommand::Abort`] and [`DeliveryCommand::Forget`].
 #[derive(Debug)]
 pub enum DeliveryCommand {
@@ -409,8 +409,8 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that were written to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// Positions in fresh batches that hold an insert slot: positions that are not in ClickHouse,
-    /// and that no file of the replay queue holds yet.
+    /// Positions in fresh batches that hold an insert slot: batches that are not completely in
+    /// ClickHouse, and that no file of the replay queue holds yet.
     pub in_flight: u64,
     /// Positions in the spool when it was opened.
     pub spool_at_start: u64,

@@ -4,15 +4,16 @@
 //! of the queue. A file is *deferred* if the fault may lie in the file itself: its next replay is
 //! postponed, with exponential backoff. These files are deferred:
 //!
-//! - a file whose insert fails, although other inserts have committed since its first failure;
+//! - a file whose insert fails, although other inserts have committed since the file first failed
+//!   or was last deferred;
 //! - a file whose insert fails permanently, or is not answered before the timeout;
 //! - a file that cannot be read;
 //! - a file with unknown columns whose insert must be split, or checked for erased drivers;
 //! - a file with a row that is too large to insert, and that the spool cannot put in quarantine.
 //!
-//! After each failed insert or read, the whole queue pauses. The pause grows with each consecutive
-//! failure. A file of a newer format is never replayed by this process: it stays in the spool for a
-//! newer milepost.
+//! After each failed insert or read of a file, the whole queue pauses. The pause grows with each
+//! consecutive failure. A file of a newer format is never replayed by this process: it stays in the
+//! spool for a newer milepost.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ pub(super) struct Failure<'a> {
 /// A file in the replay queue.
 #[derive(Debug, Default)]
 struct Entry {
-    /// `None`: the file is from an earlier process, and this process has not attempted it yet.
+    /// `None`: the file is from an earlier process, and this process has recorded no attempt yet.
     progress: Option<Progress>,
     /// Number of inserts (of any batch) that had committed when the file first failed or was last
     /// deferred. If more have committed at a later failure, the file itself is at fault.
@@ -104,8 +105,8 @@ impl Files {
     }
 
     /// Returns when the next file is due; a time in the past means now. `None` if a file of an
-    /// earlier process is due and the queue has never paused, or if this version can replay no
-    /// file.
+    /// earlier process comes first and `paused_until` is `None`, which means now as well. `None`
+    /// also if this version can replay no file.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let due = self
             .entries

@@ -159,8 +159,9 @@ impl Delivery {
         if used < slots {
             return Demand::ToInsert(slots - used);
         }
-        // Every slot is taken. Accept one more batch, which goes to the spool: its messages can
-        // then be acknowledged before a slot is free.
+        // Every slot is taken. If an insert is slow under pressure, or the shutdown takes too long,
+        // accept one more batch. It goes to the spool, so its messages can be acknowledged before a
+        // slot is free.
         if used == slots
             && self.may_store(true, None, now)
             && (self.has_slow_insert_under_pressure(now) || self.stores_because_leaving(now))
@@ -376,9 +377,9 @@ impl Delivery {
         }
     }
 
-    /// Returns whether the batch may be inserted now: the tables are confirmed, and fewer fresh
-    /// batches than slots are being inserted. A replayed file needs no slot, because only one file
-    /// is replayed at a time.
+    /// Returns whether the batch may be inserted now: the tables are confirmed, and fewer other
+    /// fresh batches than slots are being inserted. A replayed file needs no slot, because only one
+    /// file is replayed at a time.
     fn may_attempt(&self, id: BatchId) -> bool {
         let is_fresh = |state: &BatchState| state.fresh().is_some();
         let others = self.batches.iter().filter(|(other, state)| **other != id && is_fresh(state));
@@ -496,7 +497,7 @@ impl Delivery {
         self.batches.values().filter(|state| state.fresh().is_some())
     }
 
-    /// Creates the record of the attempts to insert a batch that was never attempted.
+    /// Creates the record of the attempts to insert a batch, before this process attempts it.
     fn new_attempts(&self, number: BatchId) -> Attempts {
         let identity = Identity { incarnation: self.settings.incarnation, number };
         Attempts::new(identity)

@@ -1,6 +1,6 @@
-//! The next stage of a batch after the executor reported an outcome: of an attempt, or of a disk
-//! operation. [`Delivery::handle_report`] has already asserted that the outcome fits the batch's
-//! stage.
+//! Decides the next stage of a batch after the executor reported the outcome of an attempt or of a
+//! disk operation. [`Delivery::handle_report`] has already asserted that the outcome fits the
+//! batch's stage.
 
 use std::time::{Duration, Instant};
 

@@ -149,8 +149,8 @@ impl Server {
     }
 
     /// Clears the last failure and the wait. The caller has checked that no batch and no file to
-    /// replay is left. So no rows can fail again: the failing rows were left out, put in quarantine
-    /// or, without a spool, dropped.
+    /// replay is left. So the rows that failed will not be tried again: for example, they were left
+    /// out, put in quarantine or, without a spool, dropped.
     pub(super) fn clear_failures(&mut self) {
         self.last_failure = None;
         self.waiting_since = None;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_insert_requests_all_queries_slow_insert_only_the_clock() {
+    fn slow_insert_requests_only_the_clock_and_failed_insert_all_queries() {
         let (mut server, began) = server();
         let requested = |server: &Server, millis| {
             let request = server.watcher_request(began + Duration::from_millis(millis));

@@ -7,8 +7,9 @@ use crate::delivery::File;
 use crate::delivery::events::{Outcome, Piece, StoreReason};
 use crate::delivery::retry::Attempts;
 
-/// Time after which a disk operation counts as hung. A batch that is being written to the spool
-/// waits this long, and may then be inserted before the disk answers.
+/// Time after which a disk operation counts as hung. A batch that is being written to the spool,
+/// and is not being inserted, waits at least this long. It may then be inserted before the disk
+/// answers.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state of a batch; ARCHITECTURE.md draws the transitions. `since`: start of the attempt or,

@@ -91,7 +91,8 @@ impl Delivery {
         Some(now.saturating_duration_since(since)).filter(|waited| *waited >= DISK_PATIENCE)
     }
 
-    /// Logs that an insert has no answer, and that the disk hangs: each once until it ends.
+    /// Logs that an insert has no answer, and that the disk hangs. The first is logged once until
+    /// an insert commits, the second once until the disk answers.
     pub(super) fn log(&mut self, now: Instant) {
         if let Some(waited) = self.server.no_answer_to_log(now) {
             self.notices.push_back(DeliveryNotice::NoAnswer { waited });
