@@ -42,7 +42,7 @@ pub(crate) async fn broker_at_start(config: &Config) -> Report {
     report
 }
 
-/// Checks ClickHouse, except for the insert size, whose measurement sends up to 16 MiB.
+/// Checks ClickHouse, except for the insert size, whose measurement sends much data.
 pub(crate) async fn server_at_start(config: &Config, unix_ms: fn() -> i64) -> Report {
     let mut report = Report::default();
     server::check(&mut report, config, unix_ms).await;

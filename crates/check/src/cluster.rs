@@ -61,8 +61,8 @@ fn report_missing_nodes(report: &mut Report, names: &[String], (subject, count):
     );
 }
 
-/// Checks that milepost reaches all nodes. If `probe_topic` is given and two nodes answer, also
-/// checks which member receives a message. `targets`: the nodes that answer, at least one.
+/// Checks that milepost reaches all nodes. If at least two answer and `probe_topic` is given,
+/// also checks which member receives a message. `targets`: the nodes that answer, at least one.
 pub(super) async fn check(
     report: &mut Report,
     targets: &[BrokerTarget<'_>],

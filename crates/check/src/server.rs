@@ -318,8 +318,8 @@ async fn check_fields(
     for column in &name_conflicts {
         report.error("fields", column, "see docs/fields.md");
     }
-    // Report the views only if nothing else is wrong: `migrate` changes no view before a violation
-    // is corrected.
+    // Skip the views after a violation, because `migrate` then changes no view, and after a missing
+    // column, because the advice is the same.
     if violations.is_empty() && to_add.is_empty() && !stale_views.is_empty() {
         report.warning(
             "fields",

@@ -45,8 +45,8 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
         let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
         report(&why);
         if let Some(cause) = cause {
-            // Leave an endpoint that does not answer at once. Leave one that answers, but refuses,
-            // only for an endpoint that is known to be usable.
+            // If the endpoint does not answer, leave it at once. If it refuses, leave it only for
+            // an endpoint that is known to be usable.
             if !is_refused {
                 clickhouse.leave_endpoint(endpoint, cause, &why);
             } else if leave_for_usable_endpoint(clickhouse, cause, &why).await {

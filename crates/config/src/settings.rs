@@ -78,7 +78,8 @@ impl Settings {
         self.violations.push(format!("{key}: {problem}"));
     }
 
-    /// Returns the value of an `Ok`. Adds an error as a violation of `key`, and returns `None`.
+    /// Returns the value if `value` is `Ok`. Otherwise adds the error as a violation of `key`, and
+    /// returns `None`.
     pub fn valid<T>(&mut self, key: &str, value: Result<T, impl fmt::Display>) -> Option<T> {
         value.map_err(|problem| self.add_violation(key, problem)).ok()
     }

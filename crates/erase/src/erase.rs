@@ -416,8 +416,8 @@ async fn may_use_older_list(clickhouse: &ClickHouse, report: &EraseReport) -> Re
 /// Scans the members first and the tables last, so that the tables are counted after every member
 /// has answered.
 ///
-/// `age`: time since this run added the driver to the list, by this host's clock; the maximum if an
-/// earlier run added the driver. The server's clock may give another time; the shorter one is used.
+/// `age`: time since this run added the driver to the list, by this host's clock; the maximum if
+/// this run did not add it. The server's clock may give another time; the shorter one is used.
 async fn scan(
     config: &Config,
     clickhouse: &ClickHouse,

@@ -285,7 +285,8 @@ impl FileReader<'_> {
     /// fixes that `--resume` noted as stored.
     fn read_file(&mut self, file: Input, args: &ImportArgs) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
-        // Open a file again. Continue a pipe after the bytes that `open_all` has read.
+        // A file is opened again. A pipe cannot be, so first come the bytes that `open_all` has
+        // read from it, and then the rest.
         let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
             Some(Piped(head, pipe)) => (head.clone(), Box::new(Cursor::new(head).chain(pipe))),
             None => {
@@ -322,7 +323,7 @@ impl FileReader<'_> {
         let explaining_decoder =
             (kind != Kind::Csv).then(|| decoder.clone().listing_unread().checking_hemispheres());
         let frames = Frames::new(&decoder, args.settled_units(kind));
-        // Why the reader of a CSV file emits an invalid row, unchanged. The detail of its reject.
+        // Why the CSV reader emits a row unchanged, as invalid. Becomes the detail of the reject.
         let fault = RefCell::<Cow<'static, str>>::default();
         let (mut windows_1252_rows, mut unread, mut unended) = (0, BTreeSet::new(), None);
         let (mut mark, mut leaves_open_row, mut has_hemisphere) =
@@ -436,8 +437,8 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// Adds the summary of a file that was read to the result. Logs it, unless
-    /// [`Self::close_batch`] has logged it already.
+    /// Adds the summary of a file that was read to the result. Logs it if it has positions, unless
+    /// [`Self::close_batch`] has logged it already or this is a dry run.
     fn log_summary(&mut self) {
         let summary = &self.summary;
         if !self.is_dry_run && summary.needs_log() {

@@ -1,5 +1,6 @@
 //! Checks what a file states about all its points. A fault may concern a field that points may
-//! lack, such as headings from magnetic north. It stops the reading only if a point has that field.
+//! lack, such as headings from magnetic north. Such a fault stops the reading only if a point has
+//! that field.
 
 use std::cell::{Cell, RefCell};
 

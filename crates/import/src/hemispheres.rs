@@ -278,9 +278,8 @@ pub(super) fn add_hemispheres(
             let is_candidate = |at: &usize| {
                 let has_side = first_side(*at).is_some_and(|side| side.coordinate() == n);
                 let is_used = found.iter().any(|(_, column)| column.at == *at);
-                let may_be_unnamed =
-                    || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
-                has_side && !is_used && (is_named(*at, n) || may_be_unnamed())
+                let is_likely = || is_beside(*at) && is_nameless(*at) && has_only_sides(*at, rows);
+                has_side && !is_used && (is_named(*at, n) || is_likely())
             };
             let candidates = || (0..columns.len()).filter(is_candidate);
             candidates().find(|at| is_beside(*at)).or_else(|| candidates().next())

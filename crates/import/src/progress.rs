@@ -164,8 +164,8 @@ impl Configuration {
         Self { reading, kept: kept.into_iter().map(KeptName::new).collect() }
     }
 
-    /// Notes which kept values a fix may have. Returns whether no earlier fix may have at least one
-    /// of them.
+    /// Notes which kept values a fix may have. Returns whether the fix is the first that may have
+    /// one of these values.
     pub(super) fn add(&mut self, fix: &[u8]) -> bool {
         let mut is_first = false;
         for name in self.kept.iter_mut().filter(|name| !name.is_found) {

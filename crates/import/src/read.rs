@@ -247,8 +247,8 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Counts a row. Returns whether the file was cut off within it: the row has no line end, and
-    /// fewer values than each row before it. If a row without a line end has all values, sets
-    /// `unended_line`, because the last value may be incomplete.
+    /// fewer values than each row before it. Sets `unended_line` if a row without a line end has
+    /// all values, but its last value may be incomplete.
     fn count_row(&mut self, row: &Row, line: &[u8]) -> bool {
         let is_named = |(at, name): (usize, &String)| *name != placeholder_name(at);
         let last_named = self.columns.iter().enumerate().rposition(is_named);
@@ -319,7 +319,7 @@ impl<R: BufRead> Table<R> {
     }
 
     /// Adds the next lines to the row, up to the line that closes the open quote. Returns `false`
-    /// if the lines do not form one row. Then each of them is read again as a row of its own.
+    /// if the lines do not form one row. Then the next lines are read again, as other rows.
     fn complete(&mut self, row: &mut Row) -> io::Result<bool> {
         for n in 0..ROW_LINES_MAX - 1 {
             if n == self.ahead.len() {

@@ -56,8 +56,8 @@ impl RowChecks {
     }
 }
 
-/// Replaces each option that a message names by the setting of the format: the fields of a format
-/// have no options.
+/// Replaces `give --field` and `give --unit` in a message by settings of the format, because these
+/// options do not apply to a format. Keeps `--zone`, and a `--unit` that takes numbers as they are.
 fn in_format(why: &str, name: &str) -> String {
     why.replace("give --field ", &format!("in [formats.{name}] set "))
         .replace("_hemisphere='", "_hemisphere='/")

@@ -6,8 +6,8 @@ use milepost_decode::{Local, Zone, field_in_other_language};
 use super::names::{Column, normalised};
 
 /// Returns an error message if an unread column of Unix times shows that the times of the first
-/// rows are not in UTC. This is so if each time without a zone differs from the Unix time in its
-/// row by the same offset, which is not 0. `pattern`: the pattern of the times.
+/// rows are not in UTC. This is so if, in all rows that have a time without a zone and a Unix time,
+/// the two differ by the same offset, which is not 0. `pattern`: the pattern of the times.
 pub(super) fn shifted_from_unix_time(
     columns: &[String],
     rows: &[Vec<String>],

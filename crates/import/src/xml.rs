@@ -221,7 +221,7 @@ fn points(
             Event::Start(element) => {
                 is_ended = false;
                 text.clear();
-                // Push an element only if it may be the parent of another one, or may state a unit.
+                // Push an element only if it may be a parent, or may state a unit or a zone.
                 let has_inner = has_values || !open.is_empty() || is_extensions(local);
                 let translated = names.iter().find(|(own_name, _)| *own_name == local);
                 let gpx_name = translated.map_or(local, |(_, gpx_name)| *gpx_name);
@@ -353,7 +353,8 @@ fn is_units(name: &str) -> bool {
 }
 
 /// Returns the innermost open element, if it belongs to an extension whose values are not the
-/// point's. Elements outside of extensions do not count, such as those of a description in HTML.
+/// point's, or if it is `units`. Other elements do not count, such as those of a description in
+/// HTML.
 fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
     if let Some((units, _)) = open.last().filter(|(name, _)| is_units(name)) {
         return Some(units);
@@ -366,7 +367,7 @@ fn extension_in(open: &[(String, Option<String>)]) -> Option<&str> {
 }
 
 /// Returns whether two values are equal, or are numbers that are close: they differ by at most 0.5,
-/// or by at most a tenth.
+/// or by at most a tenth of the first.
 fn are_near(a: &str, b: &str) -> bool {
     let numbers = a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
     let is_near = |(a, b): (f64, f64)| (a - b).abs() <= (a.abs() * 0.1).max(0.5);

@@ -197,7 +197,7 @@ fn dash_that_is_no_minus_is_refused() {
     }
     check_refused(&[], "a.csv", format!("ts,lat,lon\n{ts},33.5\u{ad},7\n"), "");
     check(&[], "a.csv", format!("ts,l\u{ad}at,lon\n{ts},1,\u{200e}2\n"), "1 2 - - - -");
-    // A soft hyphen that is not beside a number is left out, in names and in values.
+    // A soft hyphen that is not before or after a number is left out, in names and in values.
     let file =
         format!("ts,lat,lon,speed,driver_\u{ad}id\n{ts},1,2,3\u{ad}6 k\u{ad}m/h,d\u{ad}8x\u{ad}\n");
     let result = import("", &["--speed-unit", "m/s"], "a.csv", file.as_bytes()).unwrap();
@@ -1465,8 +1465,8 @@ fn one_row((columns, row): File) -> String {
     format!("{columns}\n{}\n", row.replace("TS", &yesterday("10:12:47Z")))
 }
 
-/// Codes such as `S` and `W` in two columns are not read as hemispheres. If they may mean that a
-/// number is negative, `import` refuses the file until an option says what they mean.
+/// Codes such as `S` and `W` in two unrelated columns are not read as hemispheres. If they may mean
+/// that a number is negative, `import` refuses the file until an option says what they mean.
 #[test]
 fn letters_in_unrelated_columns_are_not_read_as_hemispheres() {
     for file in [
