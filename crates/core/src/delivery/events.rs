@@ -225,7 +225,8 @@ impl fmt::Display for StoreReason {
                 "an insert is slow, and half of the broker's window or of the buffer is used"
             }
             Self::NoSlot => {
-                "every insert is slow, and half of the broker's window or of the buffer is used"
+                "all inserts are busy, at least one is slow, and half of the broker's window or of \
+                 the buffer is used"
             }
             Self::Leaving => "this process is leaving, and ClickHouse has not stored these batches",
         })
