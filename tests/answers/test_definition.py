@@ -109,7 +109,8 @@ def test_days_match_truth(computed_fleet, tz):
 def test_quarters_days_trips_and_totals_agree(computed_fleet):
     """For each driver and in each zone, distances, durations and numbers of fixes agree.
 
-    They differ by less than 0.01 metres, seconds or fixes.
+    Distances differ by less than a centimetre, durations by less than a hundredth of a second. The
+    numbers of fixes are equal.
     """
     db, fixes = computed_fleet
     sums = {}
@@ -409,7 +410,8 @@ def test_setting_the_server_clock_back_loses_no_insert(db):
 def test_backlog_is_computed_in_pieces_and_refresh_writes_one_part(db):
     """Runs the query of the view driver_days_mv with a limit of 300 rows instead of 5 million.
 
-    So the refresh computes only a part of the six days at a time.
+    So each run of the query computes only some of the six drivers' days. Then tests with the views
+    themselves that each refresh writes one data part.
     """
     db.ask("SYSTEM STOP MERGES {db}.driver_days_state")
     fixes = [{**fix, "driver": f"d{number}"} for number in range(6) for fix in square().fixes]

@@ -1,7 +1,8 @@
 """Tests kinds of days that corpus.py does not have, and that were not used to choose the limits.
 
 Exceptions: the days with arcs, with creeping and with impossible legs were used to choose the rules
-that they test. The figures of all views must agree with each other, and with the simulated truth.
+that they test. Days, episodes and quarters must agree with each other, and with the simulated
+truth.
 """
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def for_test_database(sql: str) -> str:
 
 def run(db, sql: str, parameters: dict, **settings) -> bytes:
     given = {f"param_{name}": value for name, value in parameters.items()}
-    # This replaces only the name of the database. The query's own parameters, which are in braces,
-    # too, are sent as settings.
+    # This replaces only the name of the database. The query's own parameters are in braces, too:
+    # ClickHouse fills them in, from the URL parameters `param_...`.
     return db.answer(for_test_database(sql), **given, **settings)[0]
 
 

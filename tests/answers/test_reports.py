@@ -27,7 +27,7 @@ def ask(db, name: str) -> list[dict]:
 
 
 def fixes(begin: str, seconds: range, lat=52.51, lng=13.41, speed=0.0, driver="anna") -> list[dict]:
-    """Returns a fix for each number in `seconds`, which counts the seconds after `begin`.
+    """Returns a fix for each number in `seconds`: that many seconds after `begin`.
 
     lng and speed (m/s) are numbers, or functions of that number.
     """

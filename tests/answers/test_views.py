@@ -1,6 +1,7 @@
 """Tests that `fixes` and `last_positions` return correct rows before data parts are merged.
 
-Also tests that ClickHouse reads little for them, and that the views have comments for analysts.
+Also tests which conditions on `fixes` ClickHouse checks first (PREWHERE), and that the views have
+comments for analysts.
 """
 from __future__ import annotations
 

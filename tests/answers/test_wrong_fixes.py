@@ -88,7 +88,7 @@ def test_parked_device_with_rare_fixes_does_not_move(db):
 def test_short_moves_of_devices_with_rare_fixes_are_trips(db):
     """A device with a fix every 10 minutes moves away and comes back.
 
-    Such a fix counts as wrong only if it is a single one, has speed 0, and is at most 1 km away.
+    A fix away counts as wrong only if it is a single one, has speed 0, and is at most 1 km away.
     Each move here breaks one of these conditions. The shuttle breaks none, but moves all the time.
     """
     home = Device("home", "2026-06-01T08:00:00", 48, 11, every=600).stand(4 * 3600, noise_m=6).fixes
@@ -499,7 +499,7 @@ def test_speed_that_a_parked_device_repeats_is_not_speeding(db):
             ((epoch_ms(row["began"]) - start) / 1000, (epoch_ms(row["ended"]) - start) / 1000)
             for row in found[f"car{every}"]
         ]
-        # A row may be longer by 15 seconds or one interval at either end of the parked time.
+        # A row may extend into the parked time by 15 seconds, or by one interval if that is longer.
         spare = max(15, every)
         for began, ended in spans:
             assert (

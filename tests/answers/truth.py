@@ -194,7 +194,7 @@ def is_jump(fixes: list[dict], at: int, rules) -> bool:
     """Returns whether the accurate fix with this index is a jump."""
 
     def neighbour(step):
-        """Returns the fix this many places later, or None if there is none."""
+        """Returns the fix `step` places later (if negative: earlier), or None."""
         return fixes[at + step] if 0 <= at + step < len(fixes) else None
 
     def can_drive(a, b):
@@ -296,7 +296,8 @@ def kept_fixes(track: list[dict], rules=RULES) -> list[dict]:
 def is_false_speed(before, fix, after) -> bool:
     """Returns whether the neighbouring fixes prove that the device sent a false speed.
 
-    The neighbours are so near that the vehicle could not have braked from this speed.
+    Both neighbours are too near for a vehicle that drives at this speed, or brakes from it. They
+    sent less than a quarter of this speed, or no speed.
     """
     if not before or not after or fix.get("speed") is None:
         return False
@@ -368,8 +369,9 @@ def stops_of_a_day(
         )
 
     # A run is a series of consecutive samples within a radius of the run's first sample. A gap ends
-    # a run. is_doubted: for each run, whether it began because a speed of 0 was sent too far away
-    # from the run before. In such a run, speeds of 0 have no effect.
+    # a run. is_doubted: for each run, whether it began with a speed of 0 that was not believed: the
+    # device was too far away from the run before, or that run was doubted, too. In such a run,
+    # speeds of 0 have no effect.
     runs: list[list[int]] = []
     is_doubted: list[bool] = []
     for before, at in zip([None, *samples], samples):
@@ -453,7 +455,7 @@ def stops_of_a_day(
         )
         if fixes[run[-1]]["ms"] - began < RUN_MS and not is_kept:
             continue
-        # The place of a run is the mean of its samples in its first stop_s.
+        # The place of a run is the mean of its samples in its first stop_s seconds.
         early = [axes[at] for at in run if fixes[at]["ms"] - began <= rules.stop_s * 1000]
         stay = {
             "first": run[0],

@@ -16,7 +16,7 @@ const FILES_MAX: usize = 4;
 /// Largest number of lines that the patch may add.
 const LINES_MAX: usize = 30;
 
-/// Returns the columns, with all properties that must be equal on every replica.
+/// Returns the columns, with the properties that must be equal on every replica.
 fn columns(world: &World) -> Result<String> {
     world.query(
         "SELECT table, position, name, type, default_kind, default_expression, compression_codec, \

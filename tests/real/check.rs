@@ -303,7 +303,7 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
 /// A CONNACK that refuses the client: "Server busy".
 const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
 
-/// The broker refuses the first connection of each client id, and accepts the second one. EMQX,
+/// The broker accepts only the second connection of each client id, and refuses all others. EMQX,
 /// too, refuses a client id for a moment: until it has cleaned up the former connection of this id.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
@@ -633,8 +633,8 @@ struct ClusterCase {
     check_name: &'static str,
     words: &'static str,
     settings: &'static [(&'static str, &'static str)],
-    /// SQL condition on `system.tables`. The proxy reports a replicated engine for the tables that
-    /// match.
+    /// SQL condition on `system.tables`. The proxy reports a replicated engine for the MergeTree
+    /// tables that match.
     replicated: &'static str,
     /// Row of `system.replicas` that the proxy reports: read-only, session expired, delay in
     /// seconds, queue size, replicas, active replicas.

@@ -709,8 +709,8 @@ fn start_publishes_old_jumps_and_counts_dropped_events() -> Result<()> {
     Ok(())
 }
 
-/// The table `events` keeps all events. So that its size does not matter, a start reads only the
-/// newest states and the events of the last minutes.
+/// The table `events` keeps events for 400 days by default. So that its size does not matter, a
+/// start reads only the newest states and the events of the last minutes.
 #[test]
 fn start_does_not_read_the_history_of_events() -> Result<()> {
     let world = world("events_grown")?;

@@ -78,7 +78,7 @@ fn each_reject_is_stored_with_its_reason() -> Result<()> {
 /// milepost must decline them: it would store a retained fix without a time once more at every
 /// SUBSCRIBE, each time as another fix.
 #[test]
-fn retained_messages_are_not_received() -> Result<()> {
+fn earlier_retained_messages_are_not_received() -> Result<()> {
     let world = world("retained")?;
     let fix = br#"{"lat":1,"lng":2}"#;
     publish_with_retain(world.broker.port, true, &[("drivers/old/gps", fix)])?;

@@ -161,8 +161,8 @@ fn spool_lists_exports_and_replays_files_left_by_run() -> Result<()> {
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
-    // Put two files into quarantine: one with a single row, which is exported too, and a damaged
-    // one, which is only named.
+    // Put two files into quarantine: one with the name of a single row's file, which is exported
+    // too, and a damaged one, which is only named.
     let mut names =
         std::fs::read_dir(&scene.dir)?.filter_map(|file| file.ok()?.file_name().into_string().ok());
     let name = names.find(|name| name.ends_with(".batch")).context("no batch")?;
