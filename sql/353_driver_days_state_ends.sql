@@ -1,5 +1,5 @@
--- Adds columns with what the views (sql/370) need to connect a day to the days before and after it. All of them are computed from the column
--- parts: when a row is inserted and, for older rows, when it is read. The expressions use tupleElement(part, 'kind') instead of part.kind,
+-- Adds columns with what the views (sql/370) need to connect a day to the days before and after it. All of them are computed from the
+-- column `parts`: when a row is inserted and, for older rows, when it is read. The expressions use tupleElement(part, 'kind') instead of part.kind,
 -- which ClickHouse cannot resolve in a mutation. Where an expression uses a value more than once, arrayMap over a list with this one value
 -- gives the value a name.
 ALTER TABLE {database}.driver_days_state{on_cluster}

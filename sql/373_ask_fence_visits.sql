@@ -77,10 +77,10 @@ FROM
                         --   1. the last fix before a silence that crosses first_ts; the silence may not have ended yet
                         --   2. the end of the trip before that fix
                         --   3. the first fix after a silence that crosses end_ts
-                        -- and the ends of all gaps from 2 to 1: the driver may have left the area and come back without a trip.
-                        -- Here a gap is reduced to the time and place of the fix that ends it (began = ended). All other parts follow each other
-                        -- without a pause, so a pause between two parts is a silence. The tuple `silence` holds the fix to add, and the times of
-                        -- the fixes at both ends of the silence, 0 if there is no such fix.
+                        -- and the ends of all gaps between that trip and that fix: the driver may have left the area and come back without a trip.
+                        -- The innermost query reduces a gap to the time and place of the fix that ends it (began = ended). All other parts follow
+                        -- each other without a pause, so a pause between two parts is a silence. The tuple `silence` holds the fix to add, and the
+                        -- times of the fixes at both ends of the silence, 0 if there is no such fix. A fix is (began, ended, latitude, longitude).
                         SELECT driver_id, fromUnixTimestamp64Milli(fix.1, 'UTC'), toUInt32(0), fix.3, fix.4
                         FROM
                         (

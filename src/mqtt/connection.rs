@@ -118,8 +118,8 @@ impl Connection {
     /// taken.
     ///
     /// Several reads may be needed: TLS returns one record at a time, and brokers write a record
-    /// for each message. The last read costs no system call if the read before it returned fewer
-    /// bytes than it requested.
+    /// for each message. If a read returns fewer bytes than requested, the read after it costs no
+    /// system call.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         let mut buffer = ReadBuf::new(self.input.space());
         let mut end = self.end.take();

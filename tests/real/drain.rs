@@ -41,9 +41,9 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     assert!(printed.contains("shutdown.peers is not set"), "{printed}");
 
     // The lost member's sessions are still subscribed, so the broker queues their share of the
-    // messages. Wait for the fleet's own count of messages that the broker has acknowledged. The
-    // survivor's acknowledgements do not show how many messages were sent since the kill:
-    // acknowledgements are sent per batch and include earlier messages.
+    // messages. The fleet counts the messages that the broker has acknowledged to it; wait for that
+    // count. What the surviving member acknowledges to the broker does not show how many messages
+    // were sent since the kill: it acknowledges whole batches, with earlier messages.
     wait_until("the broker has accepted enough", SOON, || {
         Ok(accepted() >= accepted_before + 2_000)
     })?;
@@ -76,8 +76,8 @@ fn drain_finds_a_session_after_a_gap() -> Result<()> {
     let mut lost = member.start()?;
     lost.wait_until_ready()?;
     lost.process.kill()?;
-    // End all sessions but number 5. Sessions 6 to 8 exist if the member was killed while it
-    // searched for former sessions.
+    // End all sessions but number 5. A member searches for former sessions by connecting to them,
+    // which creates them: if it was killed during the search, sessions 6 to 8 exist.
     for session in (0..5).chain(6..9) {
         end_session(world.broker.port, &format!("pod-1-{session}"))?;
     }
@@ -98,10 +98,10 @@ fn end_session(port: u16, client_id: &str) -> Result<()> {
     Ok(())
 }
 
-/// `shutdown.peers` is not set, and the member is alone in its group. On the member's own host,
+/// `shutdown.peers` is not set, and the group has only this member. On the member's own host,
 /// `drain` finds the running member by its HTTP port.
 #[test]
-fn drain_leaves_a_live_member_alone() -> Result<()> {
+fn drain_refuses_to_drain_a_live_member() -> Result<()> {
     let world = world("drain_living")?;
     let port = free_port()?;
     let settings =

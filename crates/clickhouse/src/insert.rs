@@ -11,9 +11,9 @@
 //!
 //! If an insert is repeated with the same token, the server that stored its rows counts all of them
 //! again; another replica counts none of them. If the count is below the number of rows sent, the
-//! failure is ambiguous, and the next attempt has another token. Any other response is a failure
-//! too. Its [`FailureKind`] says whether the rows may have been committed. At most 8 KiB of a
-//! response body are read.
+//! failure is ambiguous. The next attempt then has another token, because with the same one a
+//! replica would again count no rows. Any other response is a failure too. Its [`FailureKind`] says
+//! whether the rows may have been committed. At most 8 KiB of a response body are read.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;

@@ -78,8 +78,8 @@ async fn draw(progress: Arc<Progress>, bytes: u64, is_terminal: bool) {
     }
 }
 
-/// Formats the line on a terminal. `read` of `bytes` bytes were read; `waits`: the import waits for
-/// merges.
+/// Formats the line on a terminal. `read`: number of bytes that were read; `bytes`: number of bytes
+/// of all files; `waits`: the import waits for merges.
 fn bar(read: u64, bytes: u64, fixes: u64, took: Duration, waits: bool) -> String {
     let percent = (read * 100).checked_div(bytes).map_or(0, |percent| percent.min(100));
     let done = percent * BAR_WIDTH / 100;
@@ -127,7 +127,7 @@ impl Mark {
 /// The settings of the configuration that decide what is stored of a file.
 #[derive(Debug, Clone)]
 pub(super) struct Configuration {
-    /// Describes how the fields are read.
+    /// Description of how the configuration reads fields.
     reading: Option<String>,
     /// Paths of other values that are stored if a fix has them, in alphabetical order.
     kept: Vec<KeptName>,
@@ -164,8 +164,8 @@ impl Configuration {
         Self { reading, kept: kept.into_iter().map(KeptName::new).collect() }
     }
 
-    /// Notes which kept values a fix may have. Returns whether the fix is the first that may have
-    /// one of these values.
+    /// Notes which kept values a fix may have. Returns whether it may have one that no earlier fix
+    /// had.
     pub(super) fn add(&mut self, fix: &[u8]) -> bool {
         let mut is_first = false;
         for name in self.kept.iter_mut().filter(|name| !name.is_found) {
@@ -212,7 +212,8 @@ impl Stored {
         }
     }
 
-    /// Returns whether the file still begins with the stored fixes.
+    /// Returns whether the file still begins with the stored fixes, and is read with the same
+    /// options and configuration.
     pub(super) fn matches(self, mark: Mark) -> bool {
         match self {
             Self::Read(stored) => {

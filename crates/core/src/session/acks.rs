@@ -80,7 +80,8 @@ impl Acks {
     /// connection (MQTT-4.4.0-1), or reuses their packet ids in a new session. So no PUBACK for
     /// them may be sent on the next connection.
     pub fn new_epoch(&mut self) {
-        // Arrival numbers continue: a completion for one of these messages stays below `front`.
+        // Arrival numbers continue after the forgotten messages. A late completion of one of these
+        // is therefore not above `front`, and acknowledges nothing.
         self.front += self.unacked.len() as u64;
         self.unacked.clear();
         self.ids.clear();

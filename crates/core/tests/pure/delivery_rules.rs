@@ -1,6 +1,6 @@
 //! Tests the rules by which a batch is inserted, retried, stored, replayed, deferred or put into
-//! quarantine. They run the policy against a scripted server, whose answer depends on the name of
-//! the batch or file.
+//! quarantine. The tests run the policy against a scripted server, whose answer depends on the name
+//! of the batch or file.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -337,7 +337,7 @@ fn insert_logs_its_success_only_after_a_failure() {
 }
 
 #[test]
-fn only_erased_positions_are_counted_as_erased() {
+fn erased_positions_are_counted_and_erased_rejects_are_not() {
     let mut policy = rig(policy_settings(), |_, _| Ok(())).policy;
     let now = Instant::now();
     for (id, positions, rejects) in [(1, 3, 0), (2, 3, 2), (3, 0, 2)] {
@@ -405,7 +405,7 @@ fn failed_file_that_disappears_is_not_retried() {
 }
 
 #[test]
-fn earlier_refusal_does_not_block_spooling_once_the_server_is_down() {
+fn batch_that_clickhouse_refused_is_spooled_once_clickhouse_is_down() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::Permanent));
     let id = rig.offer("d", 1).unwrap();
     rig.wait(Duration::from_secs(60));
@@ -495,7 +495,7 @@ fn three_failures_in_a_row_make_the_process_unready() {
 }
 
 #[test]
-fn bad_oldest_file_does_not_block_an_idle_spool() {
+fn failing_oldest_file_does_not_block_replay_without_fresh_batches() {
     let rule = |name: &str, _: &Piece| {
         if name.contains("bad") { Err(FailureKind::Transient) } else { Ok(()) }
     };
@@ -504,7 +504,7 @@ fn bad_oldest_file_does_not_block_an_idle_spool() {
 }
 
 #[test]
-fn rejected_spool_files_do_not_delay_other_files() {
+fn spool_files_that_clickhouse_refuses_do_not_delay_other_files() {
     let rule = |name: &str, _: &Piece| {
         if name.contains("bad") { Err(FailureKind::Permanent) } else { Ok(()) }
     };
@@ -581,7 +581,7 @@ fn files_replay_in_turn_and_an_empty_spool_is_ready() {
 }
 
 #[test]
-fn only_damaged_spool_files_are_quarantined() {
+fn damaged_and_missing_spool_files_count_as_quarantined_newer_ones_wait() {
     let mut rig = with_files(spooling(), &names(3, 1), |_, _| Ok(()));
     let files: Vec<File> = rig.files.keys().copied().collect();
     rig.break_file(files[0], "damaged");
@@ -1037,7 +1037,7 @@ fn leaving_process_spools_unfinished_batches_after_12_s() {
 /// If the report were accepted in this stage, the batch would be dropped during its insert.
 #[test]
 #[should_panic(expected = "a report does not fit the batch's stage")]
-fn removed_report_for_a_batch_without_a_file_panics() {
+fn outcome_removed_for_a_batch_without_a_file_panics() {
     let mut rig = rig(spooling(), |_, _| Ok(()));
     let batch = rig.offer("a", 1).unwrap();
     rig.report(batch, Outcome::Removed);

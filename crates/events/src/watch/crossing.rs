@@ -36,17 +36,18 @@ pub(super) struct Surroundings<'a> {
 
 impl<'a> Surroundings<'a> {
     /// Finds the fences around a fix, and those whose border is between the fix and the driver's
-    /// state. `fences`: the driver's state at each fence.
-    pub(super) fn locate(fix: &Fix, fences: &Stays, rules: &'a Rules) -> Self {
+    /// state. `stays`: the driver's state at each fence. An area is one outline of a fence, valid
+    /// for some time; it has the fence's name.
+    pub(super) fn locate(fix: &Fix, stays: &Stays, rules: &'a Rules) -> Self {
         let place = [fix.lng, fix.lat];
         let is_for = |area: &&Area| area.is_for(&fix.driver_id);
         let areas = rules.areas.iter();
         let mut around: Vec<&Area> =
             areas.filter(|area| area.contains(fix.ts, place)).filter(is_for).collect();
-        let is_outside = |area: &&&Area| !fences.is_inside(&area.name);
+        let is_outside = |area: &&&Area| !stays.is_inside(&area.name);
         let mut crossed: BTreeSet<String> =
             around.iter().filter(is_outside).map(|area| area.name.clone()).collect();
-        for fence in fences.inside() {
+        for fence in stays.inside() {
             if around.iter().any(|area| area.name == fence) {
                 continue;
             }
@@ -63,8 +64,8 @@ impl<'a> Surroundings<'a> {
 }
 
 /// Returns whether the device is at rest at this fix: this fix and the previous one have speed 0,
-/// and are at most [`REST_M`] apart. `previous` is `None` if `fix` is the driver's first known good
-/// fix, whether received now or read at the start; then this fix alone decides.
+/// and are at most [`REST_M`] apart. `previous` is `None` if no earlier good fix of the driver is
+/// known; then this fix alone decides.
 pub(super) fn is_at_rest(previous: Option<&Fix>, fix: &Fix) -> bool {
     let stands = |fix: &Fix| fix.speed.is_some_and(|speed| speed <= 0.0);
     let is_here =

@@ -7,9 +7,9 @@ use crate::delivery::File;
 use crate::delivery::events::{Outcome, Piece, StoreReason};
 use crate::delivery::retry::Attempts;
 
-/// Time after which a disk operation counts as hung. A batch that is being written to the spool,
-/// and is not being inserted, waits at least this long. It may then be inserted before the disk
-/// answers.
+/// Time after which a disk operation counts as hung. If a batch is being written to the spool while
+/// no insert of it is in flight, its next insert waits this long for the disk, and then starts
+/// without the disk's answer.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The state of a batch; ARCHITECTURE.md draws the transitions. `since`: start of the attempt or,
@@ -62,9 +62,9 @@ pub(super) struct BatchState {
     pub(super) origin: Origin,
     pub(super) positions: u64,
     pub(super) progress: Progress,
-    /// An attempt was cancelled because the server had been silent. Only one attempt of a batch is
-    /// cancelled: otherwise a server that repeatedly stops and answers would never commit the
-    /// batch.
+    /// An attempt was cancelled when the server answered again after a silence. Only one attempt
+    /// of a batch is cancelled: otherwise a server that repeatedly stops and answers would never
+    /// commit the batch.
     pub(super) was_aborted: bool,
 }
 
@@ -118,7 +118,8 @@ impl Progress {
     }
 }
 
-/// Returns one piece per insert: all rows of the insert. `rows`: number of rows of each insert.
+/// Returns one piece for each INSERT statement of a batch, which has one for positions and one for
+/// rejects. A piece has all rows of its statement. `rows`: number of rows of each statement.
 pub(super) fn pieces(rows: impl IntoIterator<Item = usize>) -> VecDeque<Piece> {
     rows.into_iter().enumerate().map(|(insert, rows)| Piece { insert, rows: 0..rows }).collect()
 }
@@ -189,7 +190,7 @@ impl Stage {
     /// quarantine of a row has just ended, and before the stage changes.
     ///
     /// # Panics
-    /// None of these operations can be in flight in this stage: a bug in the caller.
+    /// If none of these operations can be in flight in this stage, which is a bug in the caller.
     pub(super) fn spooled(self) -> Spooled {
         match self {
             Self::Inserting { .. } | Self::QuarantiningRow { file: None, .. } => Spooled::No,
