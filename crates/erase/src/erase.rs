@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -516,14 +516,17 @@ async fn count_or_erase_in_spool(
         let description = "spool.dir is not set here".to_owned();
         return Ok(InSpool { description, is_clean: true });
     };
-    if !settings.dir.exists() {
-        let description = format!("{} does not exist", settings.dir.display());
+    let dir = settings.dir.display().to_string();
+    let cannot_read = format!("spool.dir: cannot read {dir}; run the command as milepost's user");
+    // Not `Path::exists`, which is also false if this user may not look into a parent directory.
+    if !settings.dir.try_exists().context(cannot_read.clone())? {
+        let description = format!("{dir} does not exist");
         return Ok(InSpool { description, is_clean: true });
     }
-    let dir = settings.dir.display().to_string();
     if !remove {
         let found =
-            spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
+            spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await?;
+        let found = found.context(cannot_read)?;
         let description = format!(
             "{dir}: {}, {} that cannot be read",
             counted(found.rows, "row"),
@@ -535,7 +538,9 @@ async fn count_or_erase_in_spool(
     let is_erased = move |id: &[u8]| id == driver_id.as_bytes();
     let erased = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
         Ok((spool, inventory)) => {
-            let found = spool.erase(&inventory, is_erased)?;
+            let found = spool
+                .erase(&inventory, is_erased)
+                .with_context(|| format!("spool.dir: {}", settings.dir.display()))?;
             Ok((
                 format!(
                     "{} removed, {} that cannot be read",
@@ -546,7 +551,7 @@ async fn count_or_erase_in_spool(
             ))
         }
         Err(OpenError::InUse(_)) => {
-            let listed = spool::list(&settings.dir)?;
+            let listed = spool::list(&settings.dir).context(cannot_read)?;
             let count =
                 |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
             let (batches, quarantined) =
@@ -642,6 +647,27 @@ mod tests {
             assert!(!asked, "{replication}: the other replica must not be asked");
         }
         assert!(timeout(Duration::from_millis(10), other.accept()).await.is_err());
+    }
+
+    /// The path below a file stands for a directory that this user may not look for: neither proves
+    /// that there is no spool.
+    #[tokio::test]
+    async fn spool_that_cannot_be_looked_for_is_an_error() {
+        let erase_in = async |dir: &str, remove| {
+            let dir = format!("{}/{dir}", env!("CARGO_MANIFEST_DIR"));
+            let config = Config::parse(&format!("spool.dir = '{dir}'")).unwrap();
+            count_or_erase_in_spool(&config, DriverId::new("7").unwrap(), remove).await
+        };
+        for remove in [false, true] {
+            let missing = erase_in("no-such-directory", remove).await.unwrap();
+            assert!(missing.is_clean && missing.description.ends_with("does not exist"));
+            let error = erase_in("Cargo.toml/spool", remove).await.unwrap_err();
+            let text = format!("{error:#}");
+            assert!(
+                text.starts_with("spool.dir: cannot read ") && text.contains("/spool"),
+                "{text}"
+            );
+        }
     }
 
     #[test]
