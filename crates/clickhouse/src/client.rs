@@ -163,12 +163,17 @@ pub struct ClickHouse {
 impl ClickHouse {
     /// Creates a client. Reads the password file; connects with the first statement.
     pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
-        let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
+        Ok(Self::with_login(config, login))
+    }
+
+    /// Creates a client with this login, without reading the password file.
+    fn with_login(config: &config::ClickHouse, login: Arc<Login>) -> Self {
+        let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let client = |connector: Connector| Client::with_http_client(connector.client());
         let connector = Connector::new(tls);
         let endpoints = Arc::new(Endpoints::new(&config.urls, config.home));
-        Ok(Self {
+        Self {
             client: client(connector.bounded(ANSWER_BYTES_MAX)),
             unbounded: client(connector.clone()),
             inserter: Inserter::new(config, connector, Arc::clone(&login), Arc::clone(&endpoints)),
@@ -178,7 +183,7 @@ impl ClickHouse {
             layout: Layout::new(config),
             may_be_tls: AtomicBool::new(config.tls.is_none()),
             erased: Mutex::default(),
-        })
+        }
     }
 
     /// Returns a client for the endpoint in use, with the login that was last read. Clones are
@@ -392,7 +397,8 @@ impl ClickHouse {
     }
 
     /// Calls `is_usable` with a client of this endpoint only. Returns `false` if `is_usable` takes
-    /// longer than `timeout`.
+    /// longer than `timeout`. The client has this client's login: the password file may be missing
+    /// now, or on a disk that hangs.
     async fn is_usable_at(
         &self,
         url: &Url,
@@ -401,7 +407,7 @@ impl ClickHouse {
     ) -> bool {
         let urls = vec![url.to_string()];
         let config = config::ClickHouse { urls, home: 0, ..self.layout.config.clone() };
-        let Ok(client) = Self::new(&config) else { return false };
+        let client = Self::with_login(&config, Arc::clone(&self.login));
         tokio::time::timeout(timeout, Box::pin(is_usable(&client))).await.unwrap_or(false)
     }
 
