@@ -150,7 +150,10 @@ impl Shown for EraseReport {
             "dry_run": !self.yes,
             "done": self.yes && self.outcome() == Outcome::Clean,
             "tables": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "all_hosts_counted": self.hosts != Hosts::OthersUnknown,
             "refreshes": self.refreshes,
+            "inserts": self.inserts,
+            "members_asked": !self.members.are_unknown,
             "members_done": self.members.done,
             "members_left": self.members.pending,
             "spool": self.spool.description,
@@ -670,9 +673,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn erasure_is_not_done_while_fences_were_not_looked_at() {
-        let report = |fences| EraseReport {
+    /// Returns the report of a finished erasure.
+    fn report(fences: Option<Vec<String>>) -> EraseReport {
+        EraseReport {
             driver_id: DriverId::new("7").unwrap(),
             yes: true,
             is_erased: true,
@@ -685,7 +688,28 @@ mod tests {
             out_of_reach: Vec::new(),
             fences,
             is_confirmed: true,
-        };
+        }
+    }
+
+    /// A script that reads the JSON must see what the text says.
+    #[test]
+    fn json_has_the_running_inserts_and_what_was_not_asked() {
+        let json = report(Some(Vec::new())).json();
+        assert_eq!(
+            (json["all_hosts_counted"].as_bool(), json["inserts"].as_u64()),
+            (Some(true), Some(0))
+        );
+        assert_eq!(json["members_asked"], true);
+        let members = Members { are_unknown: true, ..Members::default() };
+        let hosts = Hosts::OthersUnknown;
+        let json = EraseReport { inserts: 2, hosts, members, ..report(Some(Vec::new())) }.json();
+        assert_eq!((json["done"].as_bool(), json["inserts"].as_u64()), (Some(false), Some(2)));
+        assert_eq!(json["all_hosts_counted"], false);
+        assert_eq!(json["members_asked"], false);
+    }
+
+    #[test]
+    fn erasure_is_not_done_while_fences_were_not_looked_at() {
         for fences in [None, Some(Vec::new())] {
             let is_checked = fences.is_some();
             let report = report(fences);
