@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
+use tracing::warn;
 use url::Url;
 
 use super::connector::Connector;
 use super::endpoints::{Cause, EndpointStatus, Endpoints};
-use super::errors::{advice, cause_of_code, cause_of_silence, code, got_no_http_answer, kind};
+use super::errors::{
+    NO_GRANT, advice, cause_of_code, cause_of_silence, code, got_no_http_answer, kind,
+};
 use super::insert::{Inserter, refused_code};
 use super::login::Login;
 use super::render::Layout;
@@ -305,8 +308,9 @@ impl ClickHouse {
     }
 
     /// Reads the number of replicas, if the quorum of inserts depends on that number. If the query
-    /// fails, the last number stays in force.
+    /// fails, the last number stays in force. Logs, once, that the login lacks the grant.
     pub async fn count_replicas(&self) {
+        static IS_LOGGED: AtomicBool = AtomicBool::new(false);
         if !self.inserter.quorum.depends_on_replicas() {
             return;
         }
@@ -315,8 +319,20 @@ impl ClickHouse {
              WHERE database = '{}' AND table = '{}'",
             self.database, TABLES[0].name
         );
-        let count = self.value("counting the replicas", &sql).await.ok().flatten();
-        self.inserter.quorum.set_replicas(count.and_then(|count| count.parse().ok()).unwrap_or(0));
+        let count = match self.value("counting the replicas", &sql).await {
+            Ok(count) => count.and_then(|count| count.parse().ok()),
+            Err(error) => {
+                if error.code() == Some(NO_GRANT) && !IS_LOGGED.swap(true, Ordering::Relaxed) {
+                    warn!(
+                        why = error_chain(&error),
+                        "the number of replicas is unknown, so an insert counts when two replicas \
+                         have it, even if two are no majority: grant SELECT ON system.replicas"
+                    );
+                }
+                None
+            }
+        };
+        self.inserter.quorum.set_replicas(count.unwrap_or(0));
     }
 
     /// Returns the number of active parts of the partition that has the most parts, in this
