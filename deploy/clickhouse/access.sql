@@ -28,6 +28,8 @@ GRANT DROP VIEW ON fleet.touched_mv TO milepost_migrator;
 -- system.tables, to find new parts.
 GRANT SELECT ON system.parts TO milepost_migrator;
 GRANT SELECT ON system.tables TO milepost_migrator;
+-- With replicas: `milepost import` counts them, as the writer does.
+GRANT SELECT ON system.replicas TO milepost_migrator;
 -- The database fleet_ask contains only views, and a migration may replace any of them.
 GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator;
 
