@@ -507,6 +507,17 @@ mod tests {
         server.await.unwrap();
     }
 
+    /// A proxy may remove the header with which the client library asks for a compressed answer.
+    #[tokio::test]
+    async fn longest_list_of_erased_drivers_is_read_without_compression() {
+        let row = |id: &str| format!("{id}\t1795680000000\t{ERASED_MAX}\t{ERASED_MAX}\n");
+        let ids = (0..ERASED_MAX).map(|number| format!("{number:064}"));
+        let answer = ids.fold(row(""), |answer, id| answer + &row(&id));
+        let (clickhouse, server) = client_of(vec![answer]).await;
+        assert_eq!(clickhouse.erased().await.unwrap().erased().count(), ERASED_MAX);
+        server.await.unwrap();
+    }
+
     /// With `join_use_nulls = 1` in the login's profile, a table without mutations would have NULL
     /// mutations, which count as unknown: the erasure would never end.
     #[tokio::test]

@@ -132,7 +132,7 @@ async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
 /// endpoint, milepost would leave one endpoint after the other, and log a wrong cause for each.
 #[tokio::test]
 async fn too_long_answer_is_no_reason_to_leave_the_endpoint() {
-    let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
+    let long = Some((200, &*"1\n".repeat(5 << 20).leak()));
     let (home, other) = (ScriptedServer::start(long).await, ScriptedServer::start(ONE).await);
     let clickhouse = client_for(&[&home.url, &other.url]);
     let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
