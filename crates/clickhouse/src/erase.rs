@@ -518,7 +518,7 @@ mod tests {
         server.await.unwrap();
     }
 
-    /// With `join_use_nulls = 1` in the login's profile, a table without mutations would have NULL
+    /// If the login's profile sets `join_use_nulls = 1`, a table without mutations would have NULL
     /// mutations, which count as unknown: the erasure would never end.
     #[tokio::test]
     async fn traces_do_not_depend_on_the_profile_of_the_login() {
