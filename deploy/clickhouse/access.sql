@@ -14,6 +14,8 @@ GRANT SELECT ON fleet.erased TO milepost_writer;
 GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
 -- `milepost check` counts the inserts per second that the server receives. Without this grant it reports them as not known.
 GRANT SELECT ON system.parts TO milepost_writer;
+-- With replicas: milepost counts them, because clickhouse.insert_quorum = "auto" requires a majority; `milepost check` reads their state.
+GRANT SELECT ON system.replicas TO milepost_writer;
 
 CREATE ROLE IF NOT EXISTS milepost_migrator;
 -- For `milepost migrate`: creates and alters the tables. It may drop four views, to replace them by newer ones.
@@ -26,6 +28,8 @@ GRANT DROP VIEW ON fleet.touched_mv TO milepost_migrator;
 -- system.tables, to find new parts.
 GRANT SELECT ON system.parts TO milepost_migrator;
 GRANT SELECT ON system.tables TO milepost_migrator;
+-- With replicas: `milepost import` counts them, as the writer does.
+GRANT SELECT ON system.replicas TO milepost_migrator;
 -- The database fleet_ask contains only views, and a migration may replace any of them.
 GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator;
 

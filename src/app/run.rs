@@ -230,6 +230,13 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
             "an earlier process left batches in the spool: replaying them"
         );
     }
+    if inventory.files_quarantined > 0 {
+        warn!(
+            dir = %spool.dir().display(), files = inventory.files_quarantined,
+            "the spool has files that are never inserted: they are in quarantine, or milepost \
+             does not write their names; see `milepost spool list`"
+        );
+    }
     Ok((Some(Arc::new(spool)), inventory))
 }
 

@@ -257,6 +257,11 @@ fn replay_retries_a_file_after_a_permanent_error() -> Result<()> {
     let (code, printed) =
         scene.settings.clone().with("CLICKHOUSE__URL", server.url()).call(&["spool", "replay"])?;
     ensure!(code == EXIT_INCOMPLETE && printed.contains("left unreplayed"), "{code} {printed}");
+    scene.proxy.set(Fault::None);
+    let mut milepost = scene.settings.run()?;
+    let log = milepost.process.log()?;
+    ensure!(log.contains("the spool has files that are never inserted"), "{log}");
+    assert_eq!(milepost.terminate(SOON)?, 0);
     Ok(())
 }
 

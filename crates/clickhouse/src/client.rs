@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use clickhouse::Client;
 use clickhouse::error::Error as ClientError;
+use tracing::warn;
 use url::Url;
 
 use super::connector::Connector;
 use super::endpoints::{Cause, EndpointStatus, Endpoints};
-use super::errors::{advice, cause_of_code, cause_of_silence, code, got_no_http_answer, kind};
+use super::errors::{
+    NO_GRANT, advice, cause_of_code, cause_of_silence, code, got_no_http_answer, kind,
+};
 use super::insert::{Inserter, refused_code};
 use super::login::Login;
 use super::render::Layout;
@@ -34,8 +37,9 @@ pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(65);
 /// The client's timeout of a query.
 pub const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of a query's answer. Without this limit, the client library would collect an error
-/// of any length in memory.
-const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// of any length in memory. The longest list of erased drivers takes 4.6 MB if a proxy removes the
+/// compression.
+const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Why a query or statement failed.
 #[derive(Debug, thiserror::Error)]
@@ -163,12 +167,17 @@ pub struct ClickHouse {
 impl ClickHouse {
     /// Creates a client. Reads the password file; connects with the first statement.
     pub fn new(config: &config::ClickHouse) -> Result<Self, Error> {
-        let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let login = Login::new(&config.user, config.password.as_ref()).map_err(Error::Password)?;
+        Ok(Self::with_login(config, login))
+    }
+
+    /// Creates a client with this login, without reading the password file.
+    fn with_login(config: &config::ClickHouse, login: Arc<Login>) -> Self {
+        let tls = config.tls.clone().map(|files| Arc::new(Tls::new(files)));
         let client = |connector: Connector| Client::with_http_client(connector.client());
         let connector = Connector::new(tls);
         let endpoints = Arc::new(Endpoints::new(&config.urls, config.home));
-        Ok(Self {
+        Self {
             client: client(connector.bounded(ANSWER_BYTES_MAX)),
             unbounded: client(connector.clone()),
             inserter: Inserter::new(config, connector, Arc::clone(&login), Arc::clone(&endpoints)),
@@ -178,7 +187,7 @@ impl ClickHouse {
             layout: Layout::new(config),
             may_be_tls: AtomicBool::new(config.tls.is_none()),
             erased: Mutex::default(),
-        })
+        }
     }
 
     /// Returns a client for the endpoint in use, with the login that was last read. Clones are
@@ -300,8 +309,9 @@ impl ClickHouse {
     }
 
     /// Reads the number of replicas, if the quorum of inserts depends on that number. If the query
-    /// fails, the last number stays in force.
+    /// fails, the last number stays in force. Logs, once, that the login lacks the grant.
     pub async fn count_replicas(&self) {
+        static IS_LOGGED: AtomicBool = AtomicBool::new(false);
         if !self.inserter.quorum.depends_on_replicas() {
             return;
         }
@@ -310,8 +320,20 @@ impl ClickHouse {
              WHERE database = '{}' AND table = '{}'",
             self.database, TABLES[0].name
         );
-        let count = self.value("counting the replicas", &sql).await.ok().flatten();
-        self.inserter.quorum.set_replicas(count.and_then(|count| count.parse().ok()).unwrap_or(0));
+        let count = match self.value("counting the replicas", &sql).await {
+            Ok(count) => count.and_then(|count| count.parse().ok()),
+            Err(error) => {
+                if error.code() == Some(NO_GRANT) && !IS_LOGGED.swap(true, Ordering::Relaxed) {
+                    warn!(
+                        why = error_chain(&error),
+                        "the number of replicas is unknown, so an insert counts when two replicas \
+                         have it, even if two are no majority: grant SELECT ON system.replicas"
+                    );
+                }
+                None
+            }
+        };
+        self.inserter.quorum.set_replicas(count.unwrap_or(0));
     }
 
     /// Returns the number of active parts of the partition that has the most parts, in this
@@ -392,7 +414,8 @@ impl ClickHouse {
     }
 
     /// Calls `is_usable` with a client of this endpoint only. Returns `false` if `is_usable` takes
-    /// longer than `timeout`.
+    /// longer than `timeout`. The client has this client's login: the password file may be missing
+    /// now, or on a disk that hangs.
     async fn is_usable_at(
         &self,
         url: &Url,
@@ -401,7 +424,7 @@ impl ClickHouse {
     ) -> bool {
         let urls = vec![url.to_string()];
         let config = config::ClickHouse { urls, home: 0, ..self.layout.config.clone() };
-        let Ok(client) = Self::new(&config) else { return false };
+        let client = Self::with_login(&config, Arc::clone(&self.login));
         tokio::time::timeout(timeout, Box::pin(is_usable(&client))).await.unwrap_or(false)
     }
 

@@ -346,18 +346,20 @@ impl ClickHouse {
              AND part.data_version < mutation.number GROUP BY part.table"
         );
         // Each query returns a row for every table. If a row is missing, the answer was cut off,
-        // and `number` returns `u64::MAX`. So a missing row never counts as "no data".
+        // and `number` returns `u64::MAX`. So a missing row never counts as "no data". A profile
+        // with `join_use_nulls = 1` would return NULL instead of 0 for a table without mutations.
         let answers = async |step: &str, select: &str, settings: &str| {
             let sql = format!(
                 "SELECT asked.table, found.* EXCEPT table \
                  FROM (SELECT arrayJoin([{names}]) AS table) AS asked \
-                 LEFT JOIN ({select}) AS found ON found.table = asked.table {settings}"
+                 LEFT JOIN ({select}) AS found ON found.table = asked.table \
+                 SETTINGS join_use_nulls = 0{settings}"
             );
             let rows = self.query_rows::<4>(step, &sql).await?.into_iter();
             Ok::<HashMap<_, _>, Error>(rows.map(|[table, cells @ ..]| (table, cells)).collect())
         };
         let seen = answers("counting", &counts, "").await?;
-        let stored = answers("counting", &counts, "SETTINGS apply_deleted_mask = 0").await?;
+        let stored = answers("counting", &counts, ", apply_deleted_mask = 0").await?;
         let mutated = answers("asking for mutations", &mutated, "").await?;
         let old = answers("asking for old parts", &old, "").await?;
 
@@ -503,6 +505,32 @@ mod tests {
         let erased = clickhouse.erased().await.unwrap();
         assert!([&b"d1"[..], b"d23"].iter().all(|id| erased.erased().contains_bytes(id)));
         server.await.unwrap();
+    }
+
+    /// A proxy may remove the header with which the client library asks for a compressed answer.
+    #[tokio::test]
+    async fn longest_list_of_erased_drivers_is_read_without_compression() {
+        let row = |id: &str| format!("{id}\t1795680000000\t{ERASED_MAX}\t{ERASED_MAX}\n");
+        let ids = (0..ERASED_MAX).map(|number| format!("{number:064}"));
+        let answer = ids.fold(row(""), |answer, id| answer + &row(&id));
+        let (clickhouse, server) = client_of(vec![answer]).await;
+        assert_eq!(clickhouse.erased().await.unwrap().erased().count(), ERASED_MAX);
+        server.await.unwrap();
+    }
+
+    /// If the login's profile sets `join_use_nulls = 1`, a table without mutations would have NULL
+    /// mutations, which count as unknown: the erasure would never end.
+    #[tokio::test]
+    async fn traces_do_not_depend_on_the_profile_of_the_login() {
+        let server = ScriptedServer::start(Some((200, "positions\t0\t0\t\n"))).await;
+        let config = Config::parse(&format!("[clickhouse]\nurl = '{}'", server.url)).unwrap();
+        let clickhouse = ClickHouse::new(&config.clickhouse).unwrap();
+        let tables = [TableOfDrivers { name: "positions".to_owned(), is_string: true }];
+        let driver_id = DriverId::new("7").unwrap();
+        let traces = clickhouse.traces(&Hosts::OnlyServer, &tables, &driver_id).await.unwrap();
+        assert_eq!((traces[0].seen, traces[0].mutations, traces[0].old_parts), (0, 0, 0));
+        let request = server.request();
+        assert!(request.contains("settings join_use_nulls = 0"), "{request}");
     }
 
     /// After any other failure, fences may still name the driver. A missing table or column means

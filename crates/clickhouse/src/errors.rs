@@ -33,6 +33,15 @@ const PERMANENT: [u32; 19] = [
     NO_GRANT,
     AUTHENTICATION_FAILED,
 ];
+/// Further codes for faults that an operator must fix. Only statements and queries other than
+/// inserts get them. Without this list, `migrate` would wait for ever.
+const PERMANENT_OF_STATEMENTS: [u32; 5] = [
+    122, // INCOMPATIBLE_COLUMNS: the other replicas have other columns
+    139, // NO_ELEMENTS_IN_CONFIG: the server lacks the macro {shard} or {replica}
+    450, // BAD_TTL_EXPRESSION: the storage policy has no such volume
+    524, // ALTER_OF_COLUMN_IS_FORBIDDEN: a materialized view of the operator uses the column
+    CLUSTER_DOES_NOT_EXIST,
+];
 /// Error codes of a server that does not know whether it committed the rows.
 const AMBIGUOUS: [u32; 2] = [UNKNOWN_STATUS_OF_INSERT, KEEPER_EXCEPTION];
 /// The code for a query that uses a column which is in none of the query's tables.
@@ -43,6 +52,8 @@ pub(super) const UNKNOWN_TABLE: u32 = 60;
 pub(super) const UNKNOWN_DATABASE: u32 = 81;
 pub(super) const AUTHENTICATION_FAILED: u32 = 516;
 pub(super) const NO_GRANT: u32 = 497;
+/// CLUSTER_DOESNT_EXIST: `remote_servers` has no cluster of this name.
+const CLUSTER_DOES_NOT_EXIST: u32 = 701;
 /// The code of a replica without its Keeper, or without its metadata there.
 const TABLE_IS_READ_ONLY: u32 = 242;
 /// The code of an insert with fewer live replicas than the quorum.
@@ -167,6 +178,9 @@ pub(super) fn advice(code: u32) -> Option<&'static str> {
         NOT_SUPPORTED => {
             "this server's version does not support what the insert asks for: update ClickHouse"
         }
+        CLUSTER_DOES_NOT_EXIST => {
+            "set clickhouse.cluster to a name in the server's remote_servers (system.clusters)"
+        }
         TABLE_IS_READ_ONLY => {
             "this replica is read-only: check that it reaches its Keeper, and see system.replicas \
              there"
@@ -205,7 +219,12 @@ pub(super) fn code(error: &ClientError) -> Option<u32> {
 pub(super) fn kind(error: &ClientError) -> FailureKind {
     match error {
         ClientError::BadResponse(_) => {
-            let kind = |code| kind_of_code(code, Topology::SingleServer);
+            let kind = |code| {
+                if PERMANENT_OF_STATEMENTS.contains(&code) {
+                    return FailureKind::Permanent;
+                }
+                kind_of_code(code, Topology::SingleServer)
+            };
             code(error).map_or(FailureKind::Ambiguous, kind)
         }
         ClientError::TimedOut => FailureKind::TimedOut,
@@ -237,6 +256,9 @@ mod tests {
                 FailureKind::Permanent,
             ),
             ("Code: 497. DB::Exception: default: Not enough privileges.", FailureKind::Permanent),
+            ("Code: 701. DB::Exception: Requested cluster 'c' not found.", FailureKind::Permanent),
+            ("Code: 139. DB::Exception: No macro 'shard' in config", FailureKind::Permanent),
+            ("Code: 450. DB::Exception: No such volume `cold`", FailureKind::Permanent),
             ("Code: 241. DB::Exception: Memory limit exceeded", FailureKind::Transient),
             ("Code: 12345. DB::Exception: a code in no list", FailureKind::Transient),
             ("502 Bad Gateway", FailureKind::Ambiguous),
@@ -275,6 +297,7 @@ mod tests {
             (285, "insert_quorum"),
             (319, "system.replicas"),
             (344, "update ClickHouse"),
+            (701, "clickhouse.cluster"),
         ] {
             assert!(advice(code).is_some_and(|advice| advice.contains(expected)), "{code}");
         }

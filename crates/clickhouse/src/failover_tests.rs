@@ -132,7 +132,7 @@ async fn query_leaves_an_endpoint_that_hangs_up_or_is_not_clickhouse() {
 /// endpoint, milepost would leave one endpoint after the other, and log a wrong cause for each.
 #[tokio::test]
 async fn too_long_answer_is_no_reason_to_leave_the_endpoint() {
-    let long = Some((200, &*"1\n".repeat(3 << 20).leak()));
+    let long = Some((200, &*"1\n".repeat(5 << 20).leak()));
     let (home, other) = (ScriptedServer::start(long).await, ScriptedServer::start(ONE).await);
     let clickhouse = client_for(&[&home.url, &other.url]);
     let error = clickhouse.number("asking", "SELECT 1").await.unwrap_err();
@@ -254,6 +254,32 @@ async fn unusable_endpoint_is_left_only_for_a_usable_one() {
     others[1].set_answer(ONE);
     assert!(leave().await);
     assert_eq!(state(&clickhouse, Cause::NoTables), (Some(2), vec![1, 0, 0]));
+}
+
+/// The password that was read at the start is still valid.
+#[tokio::test]
+async fn endpoint_is_left_and_used_again_while_the_password_file_is_missing() {
+    let (home, other) = (ScriptedServer::start(READ_ONLY).await, ScriptedServer::start(ONE).await);
+    let password_file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(password_file.path(), "secret\n").unwrap();
+    let toml = format!(
+        "mqtt.client_id = 'm-0'\n[clickhouse]\nurl = ['{}', '{}']\nreplication = 'macros'\n\
+         password_file = '{}'",
+        home.url,
+        other.url,
+        password_file.path().display()
+    );
+    let clickhouse = ClickHouse::new(&Config::parse(&toml).unwrap().clickhouse).unwrap();
+    password_file.close().unwrap();
+    let cause = Cause::NoTables;
+    let left_at = Instant::now();
+    assert!(
+        clickhouse.leave_for_usable_endpoint(cause, "not migrated", TIMEOUT, answers_one).await
+    );
+    assert!(other.request().contains("x-clickhouse-key: secret"), "{}", other.request());
+    home.set_answer(ONE);
+    let due = left_at + Duration::from_secs(31);
+    assert!(clickhouse.return_to_own_endpoint(due, TIMEOUT, answers_one).await);
 }
 
 #[tokio::test]

@@ -41,6 +41,7 @@ use super::shards;
 use milepost_config as config;
 use milepost_config::Replication;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink, SinkError};
+use milepost_core::error_chain;
 use milepost_core::screened::{NotScreened, Screened};
 use milepost_tls as tls;
 use milepost_tls::Server;
@@ -345,7 +346,7 @@ impl Sink for Inserter {
         if let Err(error) = &outcome
             && let Some(cause) = error.cause_to_leave()
         {
-            self.endpoints.leave(index, cause, &error.to_string(), Instant::now());
+            self.endpoints.leave(index, cause, &error_chain(error), Instant::now());
         }
         debug!(
             log_comment = attempt.token,

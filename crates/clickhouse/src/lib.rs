@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Guarantee: `Ok` from an insert means that ClickHouse itself confirmed the commit of every row.
-//! At most 8 KiB of the answer to an insert are read, and at most 4 MiB of the answer to a query.
+//! At most 8 KiB of the answer to an insert are read, and at most 8 MiB of the answer to a query.
 //! Only queries that read whole tables, with [`ClickHouse::unbounded`], have no limit.
 //!
 //! An HTTP 200 from a proxy is not accepted as ClickHouse's confirmation.

@@ -445,6 +445,10 @@ mod tests {
                 "clickhouse.retention.rejects_days: 0 is outside",
             ),
             (
+                "clickhouse.retention.rejects_days = 18251", // 2106 is too near
+                "clickhouse.retention.rejects_days: 18251 is outside 1..=18250",
+            ),
+            (
                 "clickhouse.retention.rollups_days = 7",
                 "clickhouse.retention.rollups_days: must be at least 400",
             ),
@@ -468,6 +472,7 @@ mod tests {
         for toml in [
             "mqtt.topics = ['drivers/+/gps', '+']",
             "clickhouse.retention = { positions_days = 40, rollups_days = 40 }",
+            "clickhouse.retention = { positions_days = 18250, rollups_days = 18250 }",
             "spool.bytes_max = 8388607", // the spool is off
             "batch.members_age_max = '0s'",
             "batch.members_age_max = '8s'\nshutdown.peers = ['h:1']",

@@ -135,8 +135,10 @@ pub(super) fn members_age_max(settings: &mut Settings, batch: &batch::Limits) ->
     age
 }
 
-/// Range of a retention in days: up to a hundred years.
-const DAYS: std::ops::RangeInclusive<u32> = 1..=36_500;
+/// Range of a retention in days: up to fifty years. ClickHouse computes when a row expires in a
+/// `DateTime` of 32 bits, which ends in February 2106. A later time wraps around to the past, and
+/// ClickHouse would remove every row at once.
+const DAYS: std::ops::RangeInclusive<u32> = 1..=18_250;
 /// Minimum number of days for which an accepted fix is stored.
 pub const STORED_DAYS_MIN: u32 = 10;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -150,7 +150,10 @@ impl Shown for EraseReport {
             "dry_run": !self.yes,
             "done": self.yes && self.outcome() == Outcome::Clean,
             "tables": self.tables.iter().map(table).collect::<Vec<_>>(),
+            "all_hosts_counted": self.hosts != Hosts::OthersUnknown,
             "refreshes": self.refreshes,
+            "inserts": self.inserts,
+            "members_asked": !self.members.are_unknown,
             "members_done": self.members.done,
             "members_left": self.members.pending,
             "spool": self.spool.description,
@@ -516,14 +519,17 @@ async fn count_or_erase_in_spool(
         let description = "spool.dir is not set here".to_owned();
         return Ok(InSpool { description, is_clean: true });
     };
-    if !settings.dir.exists() {
-        let description = format!("{} does not exist", settings.dir.display());
+    let dir = settings.dir.display().to_string();
+    let cannot_read = format!("spool.dir: cannot read {dir}; run the command as milepost's user");
+    // Not `Path::exists`, which is also false if this user may not look into a parent directory.
+    if !settings.dir.try_exists().context(cannot_read.clone())? {
+        let description = format!("{dir} does not exist");
         return Ok(InSpool { description, is_clean: true });
     }
-    let dir = settings.dir.display().to_string();
     if !remove {
         let found =
-            spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
+            spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await?;
+        let found = found.context(cannot_read)?;
         let description = format!(
             "{dir}: {}, {} that cannot be read",
             counted(found.rows, "row"),
@@ -535,7 +541,9 @@ async fn count_or_erase_in_spool(
     let is_erased = move |id: &[u8]| id == driver_id.as_bytes();
     let erased = spawn_blocking(move || match Spool::open(&settings.dir, u64::MAX) {
         Ok((spool, inventory)) => {
-            let found = spool.erase(&inventory, is_erased)?;
+            let found = spool
+                .erase(&inventory, is_erased)
+                .with_context(|| format!("spool.dir: {}", settings.dir.display()))?;
             Ok((
                 format!(
                     "{} removed, {} that cannot be read",
@@ -546,7 +554,7 @@ async fn count_or_erase_in_spool(
             ))
         }
         Err(OpenError::InUse(_)) => {
-            let listed = spool::list(&settings.dir)?;
+            let listed = spool::list(&settings.dir).context(cannot_read)?;
             let count =
                 |kinds: &[Kind]| listed.iter().filter(|file| kinds.contains(&file.kind)).count();
             let (batches, quarantined) =
@@ -644,9 +652,30 @@ mod tests {
         assert!(timeout(Duration::from_millis(10), other.accept()).await.is_err());
     }
 
-    #[test]
-    fn erasure_is_not_done_while_fences_were_not_looked_at() {
-        let report = |fences| EraseReport {
+    /// The path below a file stands for a directory that this user may not look for: neither proves
+    /// that there is no spool.
+    #[tokio::test]
+    async fn spool_that_cannot_be_looked_for_is_an_error() {
+        let erase_in = async |dir: &str, remove| {
+            let dir = format!("{}/{dir}", env!("CARGO_MANIFEST_DIR"));
+            let config = Config::parse(&format!("spool.dir = '{dir}'")).unwrap();
+            count_or_erase_in_spool(&config, DriverId::new("7").unwrap(), remove).await
+        };
+        for remove in [false, true] {
+            let missing = erase_in("no-such-directory", remove).await.unwrap();
+            assert!(missing.is_clean && missing.description.ends_with("does not exist"));
+            let error = erase_in("Cargo.toml/spool", remove).await.unwrap_err();
+            let text = format!("{error:#}");
+            assert!(
+                text.starts_with("spool.dir: cannot read ") && text.contains("/spool"),
+                "{text}"
+            );
+        }
+    }
+
+    /// Returns the report of a finished erasure.
+    fn report(fences: Option<Vec<String>>) -> EraseReport {
+        EraseReport {
             driver_id: DriverId::new("7").unwrap(),
             yes: true,
             is_erased: true,
@@ -659,7 +688,28 @@ mod tests {
             out_of_reach: Vec::new(),
             fences,
             is_confirmed: true,
-        };
+        }
+    }
+
+    /// A script that reads the JSON must see what the text says.
+    #[test]
+    fn json_has_the_running_inserts_and_what_was_not_asked() {
+        let json = report(Some(Vec::new())).json();
+        assert_eq!(
+            (json["all_hosts_counted"].as_bool(), json["inserts"].as_u64()),
+            (Some(true), Some(0))
+        );
+        assert_eq!(json["members_asked"], true);
+        let members = Members { are_unknown: true, ..Members::default() };
+        let hosts = Hosts::OthersUnknown;
+        let json = EraseReport { inserts: 2, hosts, members, ..report(Some(Vec::new())) }.json();
+        assert_eq!((json["done"].as_bool(), json["inserts"].as_u64()), (Some(false), Some(2)));
+        assert_eq!(json["all_hosts_counted"], false);
+        assert_eq!(json["members_asked"], false);
+    }
+
+    #[test]
+    fn erasure_is_not_done_while_fences_were_not_looked_at() {
         for fences in [None, Some(Vec::new())] {
             let is_checked = fences.is_some();
             let report = report(fences);

@@ -278,7 +278,27 @@ fn half_written_and_foreign_files_are_not_batches() {
         "an unfinished file must be removed: its messages were never acknowledged"
     );
     let is_stem = |text| File::from_stem(text, 0).is_some();
-    assert!(is_stem("00000000000000000007-5-0") && !is_stem("7-5") && !is_stem("7-5-0-1"));
+    assert!(is_stem("00000000000000000007-5-0"));
+    for foreign in ["7-5", "7-5-0-1", "00000000000000000007-5-0-1", "00000000000000000007-05-0"] {
+        assert!(!is_stem(foreign), "{foreign}");
+    }
+}
+
+/// milepost would look for such a file under the name that it would give it, and not find it.
+#[test]
+fn batch_that_was_renamed_without_its_zeros_is_foreign() {
+    let folder = TempDir::new().unwrap();
+    let (spool, _) = open(&folder);
+    let stored = spool.store(&inserts(), 3).unwrap();
+    drop(spool);
+    let renamed = folder.path().join(format!("7-{}-{}.batch", stored.positions, stored.tag));
+    fs::rename(folder.path().join(stored.to_string()), &renamed).unwrap();
+    let (spool, inventory) = open(&folder);
+    assert!(inventory.files.is_empty(), "{:?}", inventory.files);
+    assert_eq!(inventory.files_quarantined, 1);
+    let counts = spool.erase(&inventory, |_| false).unwrap();
+    assert_eq!(counts, EraseCounts { rows: 0, unreadable: 1 }, "its rows must not be overlooked");
+    assert!(renamed.exists(), "a foreign file must stay");
 }
 
 #[test]

@@ -201,7 +201,10 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
-    ensure!(settings.dir.is_dir(), "spool.dir: {} does not exist", settings.dir.display());
+    let dir = settings.dir.display();
+    let exists = settings.dir.try_exists();
+    let exists = exists.with_context(|| format!("spool.dir: cannot read {dir}"))?;
+    ensure!(exists, "spool.dir: {dir} does not exist");
     let (spool, inventory) = Spool::open(&settings.dir, settings.bytes_max)?;
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let mut signals = Signals::new()?;
@@ -333,4 +336,21 @@ async fn replay_all(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The path below a file stands for a directory that this user may not look for.
+    #[tokio::test]
+    async fn replay_distinguishes_a_missing_spool_from_one_that_cannot_be_read() {
+        let root = env!("CARGO_MANIFEST_DIR");
+        for (dir, expected) in [("no-such-directory", "does not exist"), ("Cargo.toml/spool", "")] {
+            let config = Config::parse(&format!("spool.dir = '{root}/{dir}'")).unwrap();
+            let error = format!("{:#}", replay(&config).await.unwrap_err());
+            assert!(error.ends_with(expected), "{error}");
+            assert_eq!(error.contains("cannot read"), expected.is_empty(), "{error}");
+        }
+    }
 }

@@ -20,8 +20,9 @@ pub struct File {
 }
 
 impl File {
-    /// Parses a name without extension, such as `00000000000000000042-4980-730194`; `None` if it is
-    /// not the name of a spool file. `bytes`: size of the file.
+    /// Parses a name without extension, such as `00000000000000000042-4980-730194`; `None` if
+    /// [`Self::name`] does not write it this way, as with `42-4980-730194`: such a file would be
+    /// looked for under another name than its own. `bytes`: size of the file.
     #[must_use]
     pub fn from_stem(stem: &str, bytes: u64) -> Option<Self> {
         let mut parts = stem.split('-');
@@ -31,13 +32,18 @@ impl File {
             tag: parts.next()?.parse().ok()?,
             bytes,
         };
-        parts.next().is_none().then_some(file)
+        (file.stem() == stem).then_some(file)
     }
 
     /// Returns the name with this extension.
     #[must_use]
     pub fn name(&self, extension: &str) -> String {
-        format!("{:020}-{}-{}.{extension}", self.sequence, self.positions, self.tag)
+        format!("{}.{extension}", self.stem())
+    }
+
+    /// Returns the name without extension.
+    fn stem(&self) -> String {
+        format!("{:020}-{}-{}", self.sequence, self.positions, self.tag)
     }
 }
 
