@@ -572,6 +572,26 @@ def test_chart_monitors_and_scales_like_the_components():
     assert not [thing for thing in template() if thing["kind"] in ("PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler", "Ingress")]
 
 
+def test_token_of_the_webhook_is_named_only_where_its_file_is(tmp_path):
+    """A variable that names a file which a pod does not have keeps `milepost` from starting (64)."""
+    token = {"name": "MILEPOST__WEBHOOK__TOKEN_FILE", "value": "/run/credentials/webhook-token"}
+    guide = (REPOSITORY / "docs" / "kubernetes.md").read_text().partition("\n## Events\n")[2].partition("\n## ")[0]
+    blocks = [yaml.safe_load(block) for block in re.findall(r"(?:^    .*\n)+", guide, re.MULTILINE) if "TOKEN_FILE" in block]
+    values, overlay = sorted(blocks, key=lambda block: "patches" in block)
+    assert values == {"events": {"env": [token]}}
+    (tmp_path / "values.json").write_text(json.dumps({"events": {"enabled": True} | values["events"]}))
+    (tmp_path / "base").mkdir()
+    with_components("base", ["events"], tmp_path / "base")
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["base"]} | overlay))
+    for things in (template("--values", str(tmp_path / "values.json")), build(tmp_path)):
+        workloads = [thing for thing in things if thing["kind"] in ("StatefulSet", "Deployment", "Job")]
+        assert len(workloads) == 3
+        for thing in workloads:
+            environment = thing["spec"]["template"]["spec"]["containers"][0]["env"]
+            assert (token in environment) == (thing["metadata"]["name"] == "milepost-events"), thing["metadata"]["name"]
+        validate(workloads)
+
+
 def test_chart_mounts_the_basemap_of_a_claim():
     pod = lambda things: one(things, "Deployment", "milepost-map")["spec"]["template"]["spec"]
     assert "basemap" not in json.dumps(pod(template("--set", "map.enabled=true"))).lower()
