@@ -572,6 +572,16 @@ def test_chart_monitors_and_scales_like_the_components():
     assert not [thing for thing in template() if thing["kind"] in ("PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler", "Ingress")]
 
 
+@pytest.mark.parametrize("setting, per_member", [("10k", 10_000), ("8000", 8_000), ("2000000", 2_000_000)])
+def test_scale_load_keeps_the_members_for_any_target(setting, per_member):
+    """While a spool holds batches, the load divided by the autoscaler's target must be the number of members."""
+    things = template("--set", f"monitoring.enabled=true,autoscaling.enabled=true,autoscaling.messagesPerMember={setting}")
+    (rule,) = one(things, "PrometheusRule")["spec"]["groups"][1]["rules"]
+    assert f"{per_member} * count by (namespace) (milepost_build_info)" in rule["expr"] and "25000" not in rule["expr"]
+    target = one(things, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["external"]["target"]["averageValue"]
+    assert float(str(target).replace("k", "000")) == per_member
+
+
 def test_token_of_the_webhook_is_named_only_where_its_file_is(tmp_path):
     """A variable that names a file which a pod does not have keeps `milepost` from starting (64)."""
     token = {"name": "MILEPOST__WEBHOOK__TOKEN_FILE", "value": "/run/credentials/webhook-token"}
