@@ -483,6 +483,24 @@ fn packaged_configuration_is_valid_when_uncommented() {
     assert!(known.len() >= 10, "{known:?}");
 }
 
+/// The guide runs `milepost check` as the service's user before the first start. Only at that start
+/// does systemd make the unit's StateDirectory.
+#[test]
+fn packages_contain_the_folder_of_the_spool() {
+    let config = Config::parse(&read("deploy/release/package/milepost.toml")).unwrap();
+    let dir = config.spool.unwrap().dir;
+    assert_eq!(dir.parent(), Some(Path::new("/var/lib/milepost")));
+    assert!(
+        read("deploy/release/package/milepost.service").contains("\nStateDirectory=milepost\n")
+    );
+    let package = read("deploy/release/package/nfpm.yaml");
+    let folder = package.lines().find(|line| line.contains("dst: \"/var/lib/${NAME}\""));
+    let folder = folder.expect("nfpm.yaml lacks the folder");
+    for part in ["type: dir", "mode: 0700", "owner: \"@NAME@\"", "group: \"@NAME@\""] {
+        assert!(folder.contains(part), "{folder} has no {part}");
+    }
+}
+
 #[test]
 fn every_flag_exists_in_loadgen() {
     let source = read("loadgen/src/main.rs");
