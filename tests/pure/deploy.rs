@@ -620,6 +620,9 @@ fn broker_allows_the_configured_receive_maximum() {
         ("1MB".into(), "1048576".into())
     );
     assert_eq!(setting("no_match"), "deny");
+    // `milepost check` learns the names of a cluster's nodes from a retained message.
+    assert_eq!(setting("retainer.enable"), "false");
+    assert!(read("deploy/emqx/cluster.conf").contains("\nretainer.enable = true\n"));
 }
 
 /// Returns the block of a HOCON file that begins with this line.
