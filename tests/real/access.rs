@@ -124,6 +124,7 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         "GRANT INSERT ON fleet.rejects TO",
         "GRANT SELECT ON fleet.schema_migrations TO",
         "GRANT SELECT ON fleet.erased TO milepost_writer",
+        "GRANT SELECT ON system.replicas TO milepost_writer",
         "GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator",
         "GRANT SELECT ON fleet_ask.* TO milepost_reader",
         "GRANT SELECT ON system.processes TO milepost_eraser",
