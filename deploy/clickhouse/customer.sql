@@ -2,7 +2,7 @@
 -- For another customer, replace acme by another name everywhere and run it again.
 -- The tests only parse this file, because their engine has no users.
 -- Views run with the caller's rights. So the row policies on the tables also limit what the views show: fixes, last_positions,
--- driver_quarters, trips, stops and all of fleet_ask.
+-- driver_quarters, trips, stops and all of fleet_ask except fence_visits (below).
 -- milepost_customer is granted to every customer's role. The policy everybody_else and the quota below name it, so they need no
 -- change for the next customer.
 CREATE ROLE IF NOT EXISTS milepost_customer;
@@ -22,6 +22,8 @@ GRANT SELECT ON fleet.events TO customer_acme;
 GRANT SELECT ON fleet.event_states TO customer_acme;
 GRANT SELECT ON fleet.recent_events TO customer_acme;
 GRANT SELECT ON fleet_ask.* TO customer_acme;
+-- There is no grant on fleet.fences, which names the areas and the drivers of all customers. So fleet_ask.fence_visits, which reads it,
+-- is refused (code 497).
 
 CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.touched,
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
