@@ -457,6 +457,9 @@ def test_hook_verifies_the_configuration_before_an_upgrade():
     restricted(template["spec"])
     assert job["spec"]["backoffLimit"] == 0 and template["spec"]["restartPolicy"] == "Never"
     assert template["metadata"]["annotations"]["milepost.toml"] == "typo" and template["spec"]["containers"][0]["args"] == ["config"]
+    peers = lambda pod: [variable for variable in pod["containers"][0]["env"] if variable["name"] == "MILEPOST__SHUTDOWN__PEERS"]
+    members = one([thing for thing in run(*command) if not is_hook(thing)], "StatefulSet")["spec"]["template"]["spec"]
+    assert peers(template["spec"]) == peers(members) != []
     assert not [thing for thing in run(*command, "--set", "verify=false") if is_hook(thing)]
 
 
