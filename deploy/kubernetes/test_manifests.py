@@ -383,7 +383,8 @@ def test_scheduling_and_extra_values_reach_the_pods(tmp_path):
     assert members["spec"]["topologySpreadConstraints"][0]["topologyKey"] == values["spreadOver"]
     assert members["metadata"]["annotations"] == values["podAnnotations"]
     assert one(things, "ServiceAccount")["metadata"]["annotations"] == values["serviceAccountAnnotations"]
-    assert {"protocol": "TCP", "port": 18883} in one(things, "NetworkPolicy")["spec"]["egress"][0]["ports"]
+    for name in ("milepost", "milepost-map"):
+        assert {"protocol": "TCP", "port": 18883} in one(things, "NetworkPolicy", name)["spec"]["egress"][0]["ports"], name
     without = template("--set", "networkPolicy.enabled=false,map.enabled=true,events.enabled=true")
     assert not [thing for thing in without if thing["kind"] == "NetworkPolicy"]
 
