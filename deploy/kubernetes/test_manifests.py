@@ -365,6 +365,7 @@ def test_scheduling_and_extra_values_reach_the_pods(tmp_path):
         "extraVolumes": [{"name": "tls", "secret": {"secretName": "tls"}}],
         "extraVolumeMounts": [{"name": "tls", "mountPath": "/run/tls"}],
         "networkPolicy": {"egressPorts": [18883]},
+        "terminationGracePeriodSeconds": 100,
     }
     (tmp_path / "values.json").write_text(json.dumps(values))
     things = template("--values", str(tmp_path / "values.json"))
@@ -382,6 +383,7 @@ def test_scheduling_and_extra_values_reach_the_pods(tmp_path):
         assert values["env"][0] in pod["containers"][0]["env"] and values["extraVolumes"][0] in pod["volumes"]
     assert members["spec"]["topologySpreadConstraints"][0]["topologyKey"] == values["spreadOver"]
     assert members["metadata"]["annotations"] == values["podAnnotations"]
+    assert members["spec"]["terminationGracePeriodSeconds"] == values["terminationGracePeriodSeconds"]
     assert one(things, "ServiceAccount")["metadata"]["annotations"] == values["serviceAccountAnnotations"]
     for name in ("milepost", "milepost-map"):
         assert {"protocol": "TCP", "port": 18883} in one(things, "NetworkPolicy", name)["spec"]["egress"][0]["ports"], name
