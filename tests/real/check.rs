@@ -639,8 +639,8 @@ struct ClusterCase {
     /// Row of `system.replicas` that the proxy reports: read-only, session expired, delay in
     /// seconds, queue size, replicas, active replicas.
     replica: &'static str,
-    /// A part of the statements that the proxy refuses, as a server does for lack of a grant; empty:
-    /// it refuses none.
+    /// A part of the statements that the proxy refuses, as a server does for lack of a grant.
+    /// Empty: the proxy refuses none.
     refused: &'static str,
 }
 
