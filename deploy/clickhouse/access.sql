@@ -14,8 +14,10 @@ GRANT SELECT ON fleet.erased TO milepost_writer;
 GRANT SELECT ON system.merge_tree_settings TO milepost_writer;
 -- `milepost check` counts the inserts per second that the server receives. Without this grant it reports them as not known.
 GRANT SELECT ON system.parts TO milepost_writer;
--- With replicas: milepost counts them, because clickhouse.insert_quorum = "auto" requires a majority; `milepost check` reads their state.
+-- On replicas, `milepost run` counts them for the quorum of its inserts, and `milepost check` reads their state.
 GRANT SELECT ON system.replicas TO milepost_writer;
+-- With clickhouse.cluster, for `milepost check`: GRANT REMOTE ON *.* TO milepost_writer; GRANT SELECT ON system.clusters TO milepost_writer;
+-- With clickhouse.shards also: GRANT INSERT ON fleet.positions_all TO milepost_writer; GRANT INSERT ON fleet.rejects_all TO milepost_writer;
 
 CREATE ROLE IF NOT EXISTS milepost_migrator;
 -- For `milepost migrate`: creates and alters the tables. It may drop four views, to replace them by newer ones.

@@ -22,16 +22,22 @@ GRANT SELECT ON fleet.events TO customer_acme;
 GRANT SELECT ON fleet.event_states TO customer_acme;
 GRANT SELECT ON fleet.recent_events TO customer_acme;
 GRANT SELECT ON fleet_ask.* TO customer_acme;
+-- For fleet_ask.fence_visits, and for a live map of the customer's own: areas, names of drivers and acknowledged alerts.
+GRANT SELECT ON fleet.fences TO customer_acme;
+GRANT SELECT ON fleet.drivers TO customer_acme;
+GRANT SELECT ON fleet.alerts_seen TO customer_acme;
 
 CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.touched,
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
     fleet.drivers, fleet.alerts_seen, fleet.trip_rules
     FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
+-- An area belongs to no driver, so its name decides: the customer sees the areas whose names begin with acme-.
+CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.fences FOR SELECT USING startsWith(name, 'acme-') TO customer_acme;
 -- Users without a row policy may see no rows of a table that has one (users_without_row_policies_can_read_rows). So this policy
 -- shows all rows to everybody who is not a customer.
 CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.touched,
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
-    fleet.drivers, fleet.alerts_seen, fleet.trip_rules
+    fleet.drivers, fleet.alerts_seen, fleet.trip_rules, fleet.fences
     FOR SELECT USING 1 TO ALL EXCEPT milepost_customer;
 
 -- A customer has the same limits and quota as other readers.

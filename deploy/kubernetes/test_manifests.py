@@ -365,6 +365,7 @@ def test_scheduling_and_extra_values_reach_the_pods(tmp_path):
         "extraVolumes": [{"name": "tls", "secret": {"secretName": "tls"}}],
         "extraVolumeMounts": [{"name": "tls", "mountPath": "/run/tls"}],
         "networkPolicy": {"egressPorts": [18883]},
+        "terminationGracePeriodSeconds": 100,
     }
     (tmp_path / "values.json").write_text(json.dumps(values))
     things = template("--values", str(tmp_path / "values.json"))
@@ -382,8 +383,10 @@ def test_scheduling_and_extra_values_reach_the_pods(tmp_path):
         assert values["env"][0] in pod["containers"][0]["env"] and values["extraVolumes"][0] in pod["volumes"]
     assert members["spec"]["topologySpreadConstraints"][0]["topologyKey"] == values["spreadOver"]
     assert members["metadata"]["annotations"] == values["podAnnotations"]
+    assert members["spec"]["terminationGracePeriodSeconds"] == values["terminationGracePeriodSeconds"]
     assert one(things, "ServiceAccount")["metadata"]["annotations"] == values["serviceAccountAnnotations"]
-    assert {"protocol": "TCP", "port": 18883} in one(things, "NetworkPolicy")["spec"]["egress"][0]["ports"]
+    for name in ("milepost", "milepost-map"):
+        assert {"protocol": "TCP", "port": 18883} in one(things, "NetworkPolicy", name)["spec"]["egress"][0]["ports"], name
     without = template("--set", "networkPolicy.enabled=false,map.enabled=true,events.enabled=true")
     assert not [thing for thing in without if thing["kind"] == "NetworkPolicy"]
 
@@ -457,6 +460,9 @@ def test_hook_verifies_the_configuration_before_an_upgrade():
     restricted(template["spec"])
     assert job["spec"]["backoffLimit"] == 0 and template["spec"]["restartPolicy"] == "Never"
     assert template["metadata"]["annotations"]["milepost.toml"] == "typo" and template["spec"]["containers"][0]["args"] == ["config"]
+    peers = lambda pod: [variable for variable in pod["containers"][0]["env"] if variable["name"] == "MILEPOST__SHUTDOWN__PEERS"]
+    members = one([thing for thing in run(*command) if not is_hook(thing)], "StatefulSet")["spec"]["template"]["spec"]
+    assert peers(template["spec"]) == peers(members) != []
     assert not [thing for thing in run(*command, "--set", "verify=false") if is_hook(thing)]
 
 
@@ -570,6 +576,36 @@ def test_chart_monitors_and_scales_like_the_components():
     for name in ("milepost", "milepost-events"):
         assert selects(one(things, "PodMonitor", name)["spec"]["selector"], pods[name]), name
     assert not [thing for thing in template() if thing["kind"] in ("PodMonitor", "PrometheusRule", "HorizontalPodAutoscaler", "Ingress")]
+
+
+@pytest.mark.parametrize("setting, per_member", [("10k", 10_000), ("8000", 8_000), ("2000000", 2_000_000)])
+def test_scale_load_keeps_the_members_for_any_target(setting, per_member):
+    """While a spool holds batches, the load divided by the autoscaler's target must be the number of members."""
+    things = template("--set", f"monitoring.enabled=true,autoscaling.enabled=true,autoscaling.messagesPerMember={setting}")
+    (rule,) = one(things, "PrometheusRule")["spec"]["groups"][1]["rules"]
+    assert f"{per_member} * count by (namespace) (milepost_build_info)" in rule["expr"] and "25000" not in rule["expr"]
+    target = one(things, "HorizontalPodAutoscaler")["spec"]["metrics"][0]["external"]["target"]["averageValue"]
+    assert float(str(target).replace("k", "000")) == per_member
+
+
+def test_token_of_the_webhook_is_named_only_where_its_file_is(tmp_path):
+    """A variable that names a file which a pod does not have keeps `milepost` from starting (64)."""
+    token = {"name": "MILEPOST__WEBHOOK__TOKEN_FILE", "value": "/run/credentials/webhook-token"}
+    guide = (REPOSITORY / "docs" / "kubernetes.md").read_text().partition("\n## Events\n")[2].partition("\n## ")[0]
+    blocks = [yaml.safe_load(block) for block in re.findall(r"(?:^    .*\n)+", guide, re.MULTILINE) if "TOKEN_FILE" in block]
+    values, overlay = sorted(blocks, key=lambda block: "patches" in block)
+    assert values == {"events": {"env": [token]}}
+    (tmp_path / "values.json").write_text(json.dumps({"events": {"enabled": True} | values["events"]}))
+    (tmp_path / "base").mkdir()
+    with_components("base", ["events"], tmp_path / "base")
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": ["base"]} | overlay))
+    for things in (template("--values", str(tmp_path / "values.json")), build(tmp_path)):
+        workloads = [thing for thing in things if thing["kind"] in ("StatefulSet", "Deployment", "Job")]
+        assert len(workloads) == 3
+        for thing in workloads:
+            environment = thing["spec"]["template"]["spec"]["containers"][0]["env"]
+            assert (token in environment) == (thing["metadata"]["name"] == "milepost-events"), thing["metadata"]["name"]
+        validate(workloads)
 
 
 def test_chart_mounts_the_basemap_of_a_claim():

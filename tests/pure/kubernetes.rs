@@ -98,6 +98,26 @@ fn every_variable_is_a_setting_and_every_file_is_valid() {
     }
 }
 
+/// Every pod reads the members' milepost.toml. A key that needs one of the members' variables, as
+/// `batch.members_age_max` does, would otherwise keep the other pods from starting.
+#[test]
+fn every_pod_has_the_peers_that_the_configuration_may_need() {
+    let peers = |pod: &Value| {
+        let mut variables = variables(pod).into_iter();
+        variables.find(|(name, _)| name == "MILEPOST__SHUTDOWN__PEERS").expect("no peers").1
+    };
+    for file in [
+        "base/migrate.yaml",
+        "components/events/deployment.yaml",
+        "components/spool-replay/job.yaml",
+    ] {
+        let workload = yaml(&format!("deploy/kubernetes/{file}"));
+        assert_eq!(peers(&workload["spec"]["template"]["spec"]), peers(&pod()), "{file}");
+    }
+    let error = Config::parse("batch.members_age_max = '8s'").unwrap_err().to_string();
+    assert!(error.contains("requires shutdown.peers"), "{error}");
+}
+
 #[test]
 fn pod_has_enough_grace_period_and_memory() {
     for folder in ["base", "overlays/production"] {

@@ -93,6 +93,16 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
             ensure!(rules.iter().any(|rule| rule.starts_with(&statement)), "no {statement}");
         }
     }
+    // A customer can read the tables behind the views, and those of a live map.
+    for table in ["positions", "touched", "driver_days_state", "fences", "drivers", "alerts_seen"] {
+        let grant = format!("GRANT SELECT ON fleet.{table} TO customer_acme");
+        ensure!(rules.contains(&grant), "customer.sql lacks {grant}");
+        let policies = rules.iter().filter(|rule| rule.starts_with("CREATE ROW POLICY"));
+        ensure!(
+            policies.filter(|policy| policy.contains(&format!("fleet.{table}"))).count() == 2,
+            "{table} must have two row policies"
+        );
+    }
     // Every table with driver ids has exactly two row policies: one for the customer, and one for
     // everybody else. Views need none, because they run with the rights of their caller.
     let tables = tables_with_drivers(&engine)?;
@@ -124,6 +134,7 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         "GRANT INSERT ON fleet.rejects TO",
         "GRANT SELECT ON fleet.schema_migrations TO",
         "GRANT SELECT ON fleet.erased TO milepost_writer",
+        "GRANT SELECT ON system.replicas TO milepost_writer",
         "GRANT CREATE DATABASE, CREATE VIEW, DROP VIEW, SELECT ON fleet_ask.* TO milepost_migrator",
         "GRANT SELECT ON fleet_ask.* TO milepost_reader",
         "GRANT SELECT ON system.processes TO milepost_eraser",

@@ -639,6 +639,9 @@ struct ClusterCase {
     /// Row of `system.replicas` that the proxy reports: read-only, session expired, delay in
     /// seconds, queue size, replicas, active replicas.
     replica: &'static str,
+    /// A part of the statements that the proxy refuses, as a server does for lack of a grant.
+    /// Empty: the proxy refuses none.
+    refused: &'static str,
 }
 
 const MACROS: &[(&str, &str)] = &[("REPLICATION", "macros")];
@@ -650,10 +653,11 @@ const HEALTHY: ClusterCase = ClusterCase {
     settings: MACROS,
     replicated: "1",
     replica: "0, 0, 0, 0, 3, 3",
+    refused: "",
 };
 
 /// Cases that differ from [`HEALTHY`] in the given fields.
-const CLUSTER_CASES: [ClusterCase; 16] = [
+const CLUSTER_CASES: [ClusterCase; 18] = [
     HEALTHY,
     ClusterCase { check_name: "insert quorum", words: "on more than one replica", ..HEALTHY },
     ClusterCase {
@@ -744,13 +748,30 @@ const CLUSTER_CASES: [ClusterCase; 16] = [
         settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
         ..HEALTHY
     },
+    ClusterCase {
+        level: "warning",
+        words: "GRANT SELECT ON system.replicas",
+        refused: "FROM system.replicas",
+        ..HEALTHY
+    },
+    ClusterCase {
+        level: "warning",
+        check_name: "shards",
+        words: "GRANT SELECT ON system.clusters",
+        settings: &[("REPLICATION", "macros"), ("CLUSTER", "c")],
+        refused: "FROM system.clusters",
+        ..HEALTHY
+    },
 ];
 
 /// Starts a proxy to the engine, which reports the tables, replicas and clusters of this case.
 /// Returns settings with the proxy's URL.
 fn settings_for_cluster(world: &World, case: &'static ClusterCase) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-        if statement.contains("engine_full FROM system.tables") {
+        if !case.refused.is_empty() && statement.contains(case.refused) {
+            let why = "Code: 497. DB::Exception: milepost: Not enough privileges.";
+            ProxyAction::Answer(500, why.to_owned())
+        } else if statement.contains("engine_full FROM system.tables") {
             let is_replicated = format!("engine LIKE '%MergeTree' AND {}", case.replicated);
             let reported =
                 format!("if({is_replicated}, concat('Replicated', engine), engine), engine_full");

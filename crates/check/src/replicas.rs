@@ -69,9 +69,18 @@ pub(super) async fn check(
          WHERE database = '{}' ORDER BY table",
         config.database
     );
-    let rows = clickhouse.query_rows("reading system.replicas", &sql).await?;
-    let replicas: Vec<Replica> = rows.into_iter().map(replica).collect();
-    check_health(report, config, &replicas);
+    let rows = clickhouse.query_rows_if_allowed("reading system.replicas", &sql).await?;
+    if let Some(rows) = rows {
+        let replicas: Vec<Replica> = rows.into_iter().map(replica).collect();
+        check_health(report, config, &replicas);
+    } else {
+        report.warning(
+            "replicas",
+            "not known: this user cannot read system.replicas",
+            "GRANT SELECT ON system.replicas to this user: without it milepost does not know how \
+             many replicas there are, and insert_quorum = \"auto\" waits for two",
+        );
+    }
     check_token_windows(report, &config.database, tables, defaults);
     Ok(())
 }

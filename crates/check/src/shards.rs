@@ -46,6 +46,13 @@ pub(super) async fn check(
     );
     let Some(rows) = clickhouse.query_rows_if_allowed("reading system.clusters", &sql).await?
     else {
+        if config.cluster.is_some() {
+            report.warning(
+                SUBJECT,
+                "not checked: this user cannot read system.clusters",
+                "GRANT SELECT ON system.clusters to this user, and run milepost check again",
+            );
+        }
         return Ok(());
     };
     let hosts: Vec<Host> = (rows.into_iter())
