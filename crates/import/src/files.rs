@@ -127,13 +127,13 @@ pub(super) fn open_all(
 ) -> Result<Vec<Input>> {
     let open = |path: &PathBuf| {
         let is_stdin = path == Path::new("-");
-        ensure!(!is_stdin || resume.is_none(), "--resume needs a file, not standard input");
         let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };
         ensure!(!metadata.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
+        let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
+        ensure!(is_file || resume.is_none(), "--resume needs a file, not standard input or a pipe");
         let given = args.formats.iter().find_map(|name| Kind::from_name(name));
         let kind = given.map_or_else(|| Kind::from_path(path), Ok)?;
         // Opening a pipe a second time would lose the bytes that were read from it.
-        let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
         let mut input: Box<dyn Read + Send> =
             if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
         let head = text::head(&mut input)?;
@@ -157,7 +157,8 @@ pub(super) fn open_all(
         };
         let sample: Vec<String> = (0..columns.len()).map(first_value).collect();
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
-        let key = if is_stdin { path.clone() } else { path.canonicalize()? };
+        // A pipe such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has no other path.
+        let key = if is_file { path.canonicalize()? } else { path.clone() };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let absolute_path = if is_stdin { path.clone() } else { absolute(path)? };
         let (columns, comments, sample, rows) = (&columns, &comments, &sample, &rows);

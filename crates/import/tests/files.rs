@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 use std::fmt::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
 use clap::Parser;
@@ -293,6 +294,33 @@ fn last_line_names_the_files_without_a_fix() {
     let all: Vec<&Path> = std::iter::repeat_n(&*empty[0].0, 22).collect();
     let output = shown(&[], &all);
     assert!(output.trim_end().ends_with("b.csv and 2 more files"), "{output}");
+}
+
+/// A shell passes `<(zcat a.csv.gz)` as a path such as `/dev/fd/63`. It names a pipe, which has no
+/// other path.
+#[test]
+fn unnamed_pipe_is_read_by_its_path() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let text = format!("lat,lon,ts\n1,2,{}\n", yesterday("10:12:47Z"));
+    std::io::Write::write_all(&mut writer, text.as_bytes()).unwrap();
+    drop(writer);
+    let pipe = format!("/dev/fd/{}", reader.as_raw_fd());
+    let refusal = |arguments: &[&str]| {
+        let line = ["import"].into_iter().chain(arguments.iter().copied());
+        let line = CommandLine::try_parse_from(line.chain([&*pipe])).unwrap();
+        let opened = import::open(&Config::parse("").unwrap(), line.args);
+        format!("{:#}", opened.unwrap_err())
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let state = state.to_str().unwrap();
+    let why = refusal(&["--format", "csv", "--driver", "d7", "--resume", state]);
+    assert!(why.contains("not standard input or a pipe"), "{why}");
+    let output = shown(&["--format", "csv"], &[Path::new(&pipe)]);
+    assert!(output.contains(&format!("valid {:>32}", 1)), "{output}");
+    // The number in the path does not name a driver. The pipe is empty now.
+    let why = refusal(&["--format", "gpx", "--driver", "{file}"]);
+    assert!(why.contains("standard input has no name"), "{why}");
 }
 
 /// The first hundred rows determine the columns; later rows are checked as well.
