@@ -118,7 +118,7 @@ fn points(
     // Number of open elements when an element `units` outside of points began, including it.
     let mut units_depth: Option<i32> = None;
     // Number of open elements, now and when the current point began, including the point.
-    let (mut depth, mut point_depth) = (0, None);
+    let (mut depth, mut point_depth): (i32, Option<i32>) = (0, None);
     // Line of the open point.
     let mut line = 0;
     let (mut has_root, mut is_ended) = (false, false);
@@ -154,6 +154,18 @@ fn points(
         depth +=
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         units_depth = units_depth.filter(|open| depth >= *open);
+        // A point without an end tag ends where the next point begins.
+        if matches!(event, Event::Start(_) | Event::Empty(_))
+            && local == point
+            && !is_planned
+            && let Some(unended) = point_depth.take()
+        {
+            depth = unended - i32::from(matches!(event, Event::Empty(_)));
+            extensions.add_to(&mut record);
+            emit_record(&mut record, line, emit)?;
+            text.clear();
+            xml.get_mut().remaining = XML_BYTES_MAX;
+        }
         match &event {
             // A point begins.
             Event::Start(element) if local == point && !is_planned => {
@@ -531,6 +543,29 @@ mod tests {
                 collect_payloads(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
             assert!(points.len() == 2 && end.is_empty(), "{course}: {points:?} {end}");
         }
+    }
+
+    #[test]
+    fn point_without_an_end_tag_ends_at_the_next_point() {
+        let point =
+            |lat: u8, end: &str| format!("<trkpt lat='{lat}' lon='2'><ele>{lat}</ele>{end}");
+        let extension = "<extensions><hr>80</hr>";
+        for (points, expected) in [
+            ([point(1, ""), point(2, "</trkpt>")], ""),
+            ([point(1, "<name>a"), point(2, "</trkpt>")], ""),
+            ([point(1, extension), point(2, "</trkpt>")], r#","hr":"80""#),
+        ] {
+            let file = format!("<gpx><trkseg>{}</trkseg></gpx>", points.concat());
+            let (points, end) =
+                collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+            let first = format!(r#"{{"lat":"1","lon":"2","ele":"1"{expected}}}"#);
+            let second = r#"{"lat":"2","lon":"2","ele":"2"}"#.to_owned();
+            assert_eq!((points, &*end), (vec![first, second], ""), "{file}");
+        }
+        let file = format!("<gpx>{}<trkpt lat='2' lon='2'/></gpx>", point(1, ""));
+        let (points, end) =
+            collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+        assert!(points.len() == 2 && end.is_empty(), "{points:?} {end}");
     }
 
     #[test]
