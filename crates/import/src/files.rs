@@ -351,6 +351,10 @@ impl FileReader<'_> {
                 let is_configured = stored.is_some_and(|stored| stored.has_configuration_of(mark));
                 ensure!(!is_last || is_configured, RECONFIGURED);
                 ensure!(!is_last || stored.is_some_and(|stored| stored.matches(mark)), CHANGED);
+                // A batch may close within the next fix. It must not note that less is stored.
+                if let Some((_, noted)) = self.marks.last_mut().filter(|_| is_last) {
+                    *noted = mark;
+                }
                 return Ok(());
             }
             self.decoded.clear();
@@ -572,6 +576,44 @@ mod tests {
             file.write_all_at(text.as_bytes(), 0).unwrap();
             assert_eq!(end_of_lines(&file, text.len() as u64, None).unwrap(), end);
         }
+    }
+
+    #[test]
+    fn batch_that_closes_at_the_first_new_fix_notes_the_skipped_fixes() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let now_ms = now().unix_ms();
+        let write = |name: &str, spans: std::ops::RangeInclusive<i64>| {
+            let rows = spans.map(|span| format!("1,2,{}\n", now_ms - span * SPAN_MS));
+            let path = folder.join(name);
+            fs::write(&path, format!("lat,lng,ts\n{}", rows.collect::<String>())).unwrap();
+            path
+        };
+        // The fixes of the first file touch as many spans as a batch may have.
+        let full = write("a.csv", 1..=40);
+        let grown = write("b.csv", 50..=51);
+        let state = folder.join("state.json");
+        fs::write(&state, format!(r#"{{"{}":1}}"#, grown.display())).unwrap();
+        let args = ImportArgs {
+            driver: Some("d7".to_owned()),
+            resume: Some(state.clone()),
+            files: vec![full, grown.clone()],
+            ..ImportArgs::default()
+        };
+        let config = "clickhouse.retention = { positions_days = 2000, rollups_days = 2000 }";
+        let config = Config::parse(config).unwrap();
+        let resume = Resume::open(&state).unwrap();
+        let files = open_all(&config, &args, Some(&resume)).unwrap();
+        let (batch_sender, mut batches) = mpsc::channel(8);
+        let progress = Arc::<Progress>::default();
+        let counts = read_all(files, &config, &args, Instant::now(), &progress, batch_sender);
+        assert_eq!((counts.positions, counts.skipped), (41, 1));
+        let mut noted = Vec::new();
+        while let Ok(ClosedBatch { stored, .. }) = batches.try_recv() {
+            let of_grown = stored.into_iter().filter(|(path, _)| *path == grown);
+            noted.extend(of_grown.map(|(_, mark)| mark.fixes));
+        }
+        assert_eq!(noted, [1, 2]);
     }
 
     #[test]
