@@ -229,6 +229,18 @@ fn unusual_first_lines_are_read_or_explained() {
     check(&[], "a.csv", file, "52.5 13.4 - - - -");
 }
 
+/// A line in the middle of a quoted value is not a row. Its beginning is not a time.
+#[test]
+fn line_of_a_quoted_value_is_not_sampled_as_a_row() {
+    let ts = yesterday("10:12:47");
+    let row = format!("{ts},1,2,\"a call\n10:00-11:30\n\"\n");
+    check(&[], "a.csv", format!("ts,lat,lon,note\n{row}"), "1 2 - - - -");
+    // A quote without an end makes no row of the lines after it.
+    let message = "has no offset, and others have one, such as 10:00-11:30";
+    let file = format!("ts,lat,lon,note\n{ts},1,2,x\n{ts},1,2,\"a call\n10:00-11:30,1,2,x\n");
+    check_refused(&[], "a.csv", file, message);
+}
+
 /// A comment above the names of the columns may state the zone of the times.
 #[test]
 fn zone_in_a_comment_is_not_ignored() {
