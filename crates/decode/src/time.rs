@@ -221,8 +221,8 @@ impl Local {
         let invalid = |error: jiff::Error| format!("\"{pattern}\": {error}");
         if has_open_fraction(pattern) {
             return Err(format!(
-                "\"{pattern}\": %f after digits reads any number of digits, and would hide a lost \
-                 leading zero: write %3f for milliseconds, %2f for hundredths, or %6f"
+                "\"{pattern}\": %f or %N after digits reads any number of digits, and would hide a \
+                 lost leading zero: write %3f for milliseconds, %2f for hundredths, or %6f"
             ));
         }
         let (example, parts) = round_trip_example(pattern).map_err(invalid)?;
@@ -525,8 +525,8 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
 fn zone_in_pattern(pattern: &str) -> Option<StatedZone<'_>> {
     let mut is_after_time = false;
     for (index, piece) in pattern.split('%').enumerate() {
-        // Each piece but the first begins with a conversion, which ends with its ASCII letter. After
-        // `%%`, a piece may begin with any letter.
+        // Each piece but the first begins with a conversion, which ends with its ASCII letter.
+        // After `%%`, a piece may begin with any letter.
         let letter = piece.find(|c: char| c.is_ascii_alphabetic());
         let end = if index == 0 { 0 } else { letter.map_or(0, |at| at + 1) };
         is_after_time |= index > 0 && piece[..end].ends_with(['H', 'I', 'k', 'l', 'T', 'R']);
