@@ -290,6 +290,11 @@ fn points(
         is_ended || depth == 0 && point_depth.is_none(),
         "the file ends before its last element does"
     );
+    ensure!(
+        track_points > 0 || route_points == 0 || plan.is_none(),
+        "it has no track: {route_points} points of Courses are not read, because their times are \
+         planned"
+    );
     let kind = if route_points > waypoints { "rte" } else { "wpt" };
     ensure!(
         track_points > 0 || route_points + waypoints == 0,

@@ -839,7 +839,8 @@ fn tcx_activities_are_read_and_courses_are_not() {
     }
     // The times of a course are planned.
     let course = file(&track).replace("Activities", "Courses").replace("Activity", "Course");
-    check_refused(&[], "t.tcx", course, "it has no track");
+    let message = "it has no track: 2 points of Courses are not read, because their times are";
+    check_refused(&[], "t.tcx", course, message);
     let whole = file(&track);
     check_refused(&[], "t.tcx", &whole[..300], "not read to its end");
 }
