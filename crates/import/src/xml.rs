@@ -22,6 +22,9 @@ pub(super) const GPX_TIME: &str = "time";
 /// Maximum bytes of a point, and of a tag or text outside points: each is in memory as a whole.
 pub(super) const XML_BYTES_MAX: usize = 1 << 20;
 
+/// Maximum number of open elements of a point.
+const OPEN_MAX: usize = 1_000;
+
 /// A kind of XML file with an element for each point.
 struct Dialect {
     name: &'static str,
@@ -253,6 +256,8 @@ fn points(
                 } else if has_inner || is_field || is_units(local) {
                     open.push((local.to_owned(), is_field.then(|| unit_of(element)).flatten()));
                 }
+                // Each end tag is compared with the names of the open elements.
+                ensure!(open.len() < OPEN_MAX, "line {}: nested too deeply", xml.get_mut().line());
             }
             Event::Empty(element) if point_depth.is_none() => {
                 zone.add_attributes(element, xml.get_mut().line())?;
@@ -606,6 +611,19 @@ mod tests {
         let (points, end) =
             collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert!(points.len() == 200 && end.is_empty(), "{end}");
+    }
+
+    #[test]
+    fn number_of_open_elements_of_a_point_is_bounded() {
+        let file = |depth: usize| {
+            let inner = "<a>".repeat(depth);
+            format!("<gpx><trkpt lat='1' lon='2'><extensions>{inner}</extensions></trkpt></gpx>")
+        };
+        for (depth, points_read, message) in [(900, 1, ""), (2_000, 0, "line 1: nested too")] {
+            let (points, end) =
+                collect_payloads(|emit| gpx(file(depth).as_bytes(), StatedZone::default(), emit));
+            assert!(points.len() == points_read && end.contains(message), "{points:?} {end}");
+        }
     }
 
     #[test]
