@@ -125,6 +125,7 @@ pub(super) fn open_all(
     args: &ImportArgs,
     resume: Option<&Resume>,
 ) -> Result<Vec<Input>> {
+    args.check_formats()?;
     let open = |path: &PathBuf| {
         let is_stdin = path == Path::new("-");
         let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };

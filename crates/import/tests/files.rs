@@ -569,6 +569,19 @@ fn one_configured_format_reads_csv_and_geojson() {
     assert_eq!(fix(&unknown), "1.5 -2.25 - - - -");
 }
 
+/// `--format` takes one kind of file and one configured format. A second one would be ignored.
+#[test]
+fn two_formats_of_one_sort_are_refused() {
+    let file = format!("lat,lon,ts\n1,2,{}\n", yesterday("10:12:47Z"));
+    for (formats, message) in [
+        (["csv", "gpx"], "--format csv and --format gpx are both kinds of files: give only one"),
+        (["a", "b"], "--format a and --format b are both names of formats: give only one"),
+    ] {
+        let [first, second] = formats;
+        check_refused(&["--format", first, "--format", second], "a.csv", &file, message);
+    }
+}
+
 /// An option that a format would ignore is refused.
 #[test]
 fn units_beside_a_format_are_refused() {
