@@ -63,7 +63,7 @@ const RECONFIGURED: &str = "--resume noted a part of it as stored, and the confi
 #[derive(Debug)]
 pub(super) struct Input {
     path: PathBuf,
-    /// Resolved path, as the key of the file for `--resume`.
+    /// The key of the file for `--resume`, see [`key`].
     key: PathBuf,
     kind: Kind,
     plan: Plan,
@@ -158,10 +158,10 @@ pub(super) fn open_all(
         };
         let sample: Vec<String> = (0..columns.len()).map(first_value).collect();
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
-        // A pipe such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has no other path.
-        let key = if is_file { path.canonicalize()? } else { path.clone() };
-        ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let absolute_path = if is_stdin { path.clone() } else { absolute(path)? };
+        // A pipe such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has no other path.
+        let key = if is_file { key(&absolute_path, args)? } else { path.clone() };
+        ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let (columns, comments, sample, rows) = (&columns, &comments, &sample, &rows);
         let file = FileInfo { kind, path: &absolute_path, columns, comments, sample, rows };
         let plan = plan(&file, args, config)?;
@@ -177,6 +177,16 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
     match text::encoding(head) {
         Some(encoding) => Box::new(text::utf8(input, encoding)),
         None => Box::new(BufReader::with_capacity(256 * 1024, input)),
+    }
+}
+
+/// Returns the key of a file for `--resume`: its resolved path. If the name of a symbolic link
+/// names the driver, does not resolve the link, because one file may belong to several drivers.
+fn key(file: &Path, args: &ImportArgs) -> io::Result<PathBuf> {
+    let is_driver = args.driver.as_ref().is_some_and(|driver| driver.contains("{file}"));
+    match (file.parent(), file.file_name()) {
+        (Some(folder), Some(name)) if is_driver => Ok(folder.canonicalize()?.join(name)),
+        _ => file.canonicalize(),
     }
 }
 

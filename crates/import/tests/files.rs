@@ -2573,6 +2573,38 @@ fn resume_after_another_configuration_is_refused() {
     assert!(output.contains("no longer begins with"), "{output}");
 }
 
+/// If the name of a symbolic link names the driver, the state of `--resume` has an entry for each
+/// link, because each link stores the fixes for another driver.
+#[test]
+fn resume_distinguishes_links_that_name_drivers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().canonicalize().unwrap().join(name);
+    let ts = yesterday("10:12:47Z");
+    std::fs::write(path("d7.csv"), format!("lat,lon,ts\n1,2,{ts}\n")).unwrap();
+    std::os::unix::fs::symlink(path("d7.csv"), path("d8.csv")).unwrap();
+    let state = path("state.json");
+    std::fs::write(&state, format!(r#"{{"{}":1}}"#, path("d7.csv").display())).unwrap();
+    let skipped = |driver: &str, name: &str| {
+        let file = path(name);
+        let line = ["import", "--driver", driver, "--resume", state.to_str().unwrap()];
+        let line = line.into_iter().chain([file.to_str().unwrap()]);
+        let mut line = CommandLine::try_parse_from(line).unwrap();
+        line.args.dry_run = true;
+        let config = Config::parse("").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let shown = runtime.block_on(async {
+            let opened = import::open(&config, line.args).unwrap();
+            import::import(&config, opened).await.unwrap().shown(true)
+        });
+        let result: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(result["fixes"], 1, "{result}");
+        result["skipped"].as_u64()
+    };
+    assert_eq!(skipped("{file}", "d7.csv"), Some(1));
+    assert_eq!(skipped("{file}", "d8.csv"), Some(0));
+    assert_eq!(skipped("d7", "d8.csv"), Some(1));
+}
+
 /// A comment or an element may state the units of a whole file.
 #[test]
 fn unit_beside_the_points_is_not_ignored() {
