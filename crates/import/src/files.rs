@@ -484,9 +484,17 @@ impl FileReader<'_> {
     fn add_decoded(&mut self, payload: &[u8], line: u64) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
         if decoded.omissions.undated > 0 {
-            decoded.rejects.extend(decoded.positions.drain(..).map(|position| {
+            // A fix without a time has the time of receipt. One reject counts all such fixes of
+            // the payload, because each reject would hold the whole payload.
+            let received_at = self.received_at;
+            let mut undated =
+                decoded.positions.extract_if(.., |position| position.ts == received_at);
+            let first = undated.next();
+            let count = 1 + undated.count() as u64;
+            let beginning = &payload[..payload.len().min(decode::PAYLOAD_BYTES_MAX)];
+            decoded.rejects.extend(first.map(|position| {
                 Reject {
-                    received_at: self.received_at,
+                    received_at,
                     topic: "import".to_owned(),
                     driver_id: position.driver_id.as_str().to_owned(),
                     reason: Reason::BadTs,
@@ -494,12 +502,14 @@ impl FileReader<'_> {
                         "the point has no time, so a second import would store it again; if its \
                          time has another name, give --field ts="
                             .to_owned(),
-                    payload: payload.to_vec(),
+                    payload: beginning.to_vec(),
                     payload_bytes: payload.len() as u64,
-                    count: 1,
+                    count,
                 }
             }));
-        } else {
+        }
+        // Do not count the fields of a payload of which no fix is stored for want of a time.
+        if decoded.omissions.undated == 0 || !decoded.positions.is_empty() {
             if decoded.omissions.fields.iter().any(|count| *count > 0) {
                 self.note_unusable(decoded.omissions, line);
             }
@@ -530,7 +540,7 @@ impl FileReader<'_> {
                 .rejects
                 .entry(reject.reason)
                 .or_insert_with(|| (0, self.summary.with_file_and_line(line, &reject.detail)));
-            *count += 1;
+            *count += reject.count;
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
                 self.close_batch()?;
             }

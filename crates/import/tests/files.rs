@@ -241,6 +241,23 @@ fn line_of_a_quoted_value_is_not_sampled_as_a_row() {
     check_refused(&[], "a.csv", file, message);
 }
 
+/// A line of GeoJSON may be an array. A point without a time does not affect the others.
+#[test]
+fn point_without_a_time_is_rejected_alone() {
+    let timed = feature_at("2,1", &format!(r#""ts":"{}""#, yesterday("10:12:47Z")));
+    let untimed = feature_at("2,1", "");
+    let arguments = ["--driver", "d7", "--speed-unit", "m/s"];
+    for (line, positions, rejects) in [
+        (format!("[{timed},{untimed},{untimed}]\n"), 1, 2),
+        (format!("[{untimed},{timed},{timed}]\n"), 2, 1),
+        (format!("{untimed}\n"), 0, 1),
+    ] {
+        let result = import("", &arguments, "a.geojsonl", line.as_bytes()).unwrap();
+        assert_eq!(result["positions"], positions, "{line}\n{result}");
+        assert_eq!(result["rejected"]["bad_ts"], rejects, "{line}\n{result}");
+    }
+}
+
 /// A comment above the names of the columns may state the zone of the times.
 #[test]
 fn zone_in_a_comment_is_not_ignored() {
