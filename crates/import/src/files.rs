@@ -385,10 +385,11 @@ impl FileReader<'_> {
             if kind == Kind::Csv {
                 // The reader emits valid rows as JSON objects, and other rows unchanged. So a row
                 // that the decoder rejects as invalid JSON could not be parsed, or failed a check.
-                // An unchanged row of one number is JSON, but no object.
+                // An unchanged row may be in another encoding than UTF-8. An unchanged row of one
+                // number is JSON, but no object.
                 let is_row = payload.starts_with(b"{");
                 for reject in &mut self.decoded.rejects {
-                    if reject.reason == Reason::InvalidJson
+                    if matches!(reject.reason, Reason::InvalidJson | Reason::InvalidUtf8)
                         || !is_row && reject.reason == Reason::WrongShape
                     {
                         reject.reason = Reason::InvalidJson;

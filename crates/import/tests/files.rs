@@ -241,6 +241,27 @@ fn line_of_a_quoted_value_is_not_sampled_as_a_row() {
     check_refused(&[], "a.csv", file, message);
 }
 
+/// A row that cannot be read is rejected for the same reason in every encoding.
+#[test]
+fn unreadable_row_in_latin_1_is_rejected_with_its_cause() {
+    let ts = yesterday("10:12:47Z");
+    for (row, cause) in [
+        ("1,2,TIME,Köln,x", "more values than columns"),
+        ("Ä,\"1,2,TIME", "a quote in this row is not closed"),
+        ("1,2,TIME,\"Köln", "a quote in this row is not closed"),
+    ] {
+        let file = format!("lat,lon,ts,city\n{}\n", row.replace("TIME", &ts));
+        // Each of these characters is one byte in Latin-1, with the number of the character.
+        let latin_1: Vec<u8> = file.chars().map(|c| u8::try_from(c).unwrap()).collect();
+        for bytes in [file.as_bytes(), &latin_1] {
+            let result = import("", &["--driver", "d7"], "a.csv", bytes).unwrap();
+            assert_eq!(result["rejected"], serde_json::json!({ "invalid_json": 1 }), "{result}");
+            let detail = result["details"]["invalid_json"].as_str().unwrap();
+            assert!(detail.contains(cause), "{detail}");
+        }
+    }
+}
+
 /// A line of GeoJSON may be an array. A point without a time does not affect the others.
 #[test]
 fn point_without_a_time_is_rejected_alone() {
