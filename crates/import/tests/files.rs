@@ -262,6 +262,24 @@ fn unreadable_row_in_latin_1_is_rejected_with_its_cause() {
     }
 }
 
+/// `mqtt.max_packet_bytes` limits messages, not the rows of a file.
+#[test]
+fn row_may_be_larger_than_a_packet() {
+    let file = |bytes: usize| {
+        let ts = yesterday("10:12:47Z");
+        format!("lat,lon,ts,note\n1,2,{ts},{}\n", "x".repeat(bytes))
+    };
+    let read = |packet: usize, bytes: usize| {
+        let toml = format!("mqtt.max_packet_bytes = {packet}");
+        import(&toml, &["--driver", "d7"], "a.csv", file(bytes).as_bytes()).unwrap()
+    };
+    let result = read(2_048, 4_096);
+    assert_eq!((&result["positions"], &result["rejected"]), (&1.into(), &serde_json::json!({})));
+    let result = read(8 * 1_024 * 1_024, 2 * 1_024 * 1_024);
+    let detail = result["details"]["too_large"].as_str().unwrap();
+    assert!(detail.contains("the limit is 1048576"), "{detail}");
+}
+
 /// A line of GeoJSON may be an array. A point without a time does not affect the others.
 #[test]
 fn point_without_a_time_is_rejected_alone() {
