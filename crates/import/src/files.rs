@@ -445,6 +445,7 @@ impl FileReader<'_> {
             self.marks.pop();
         }
         if leaves_open_row {
+            ensure!(mark.fixes >= skipped, CHANGED);
             warn!(
                 "{}: a quote in its last rows has no end yet; the next run will read these rows",
                 path.display()

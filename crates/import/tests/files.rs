@@ -2661,6 +2661,30 @@ fn resume_distinguishes_links_that_name_drivers() {
     assert_eq!(skipped("d7", "d8.csv"), Some(1));
 }
 
+/// A file that was replaced by a shorter one is reported, even if a quote at its end is open.
+#[test]
+fn resume_of_a_shorter_file_with_an_open_quote_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().join("a.csv");
+    let state = folder.path().join("state.json");
+    let ts = yesterday("10:12:47Z");
+    std::fs::write(&path, format!("lat,lon,ts\n1,2,{ts}\n1,\"2,{ts}\n")).unwrap();
+    for (stored, is_refused) in [(1, false), (5, true)] {
+        std::fs::write(&state, format!(r#"{{"{}":{stored}}}"#, path.display())).unwrap();
+        let line = ["import", "--driver", "d7", "--resume", state.to_str().unwrap()];
+        let line = line.into_iter().chain([path.to_str().unwrap()]);
+        let mut line = CommandLine::try_parse_from(line).unwrap();
+        line.args.dry_run = true;
+        let config = Config::parse("").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let output = runtime.block_on(async {
+            let opened = import::open(&config, line.args).unwrap();
+            import::import(&config, opened).await.unwrap().shown(true)
+        });
+        assert_eq!(output.contains("no longer begins with"), is_refused, "{output}");
+    }
+}
+
 /// A comment or an element may state the units of a whole file.
 #[test]
 fn unit_beside_the_points_is_not_ignored() {
