@@ -349,7 +349,7 @@ fn decode_agrees_with_the_columns() -> Result<()> {
         ("moment", "type = 'DateTime64(3)'\nunknown = [0, -1, -3]"),
         ("mode", "type = \"Enum8('off' = 0, 'on' = 1, 'it is' = -3)\""),
     ];
-    const VALUES: [&str; 46] = [
+    const VALUES: [&str; 48] = [
         "80",
         "80.0",
         "80.5",
@@ -372,6 +372,8 @@ fn decode_agrees_with_the_columns() -> Result<()> {
         "18446744073709551615",
         "-9223372036854775808",
         "18446744073709551616",
+        "18446744073709551616.0",
+        "9223372036854775808",
         "1e300",
         "-1e300",
         "0.1",

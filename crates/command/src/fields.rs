@@ -89,17 +89,17 @@ fn parse_number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<V
         return Some(json!(number));
     }
     // A float cannot hold all digits of a 64-bit integer, so parse the string once more.
-    if let Ok(whole) = raw.parse::<i128>() {
-        let unsigned = u64::try_from(whole).map(Value::from);
-        return unsigned.or_else(|_| i64::try_from(whole).map(Value::from)).ok();
-    }
-    (number.fract() == 0.0).then(|| whole_number(number))
+    let parsed: Option<i128> = raw.parse().ok();
+    let whole = parsed.or_else(|| (number.fract() == 0.0).then(|| whole_number(number)))?;
+    // As floats, 2^63 and 2^64 equal the limits of the types of 64 bits, but they do not fit.
+    let unsigned = || u64::try_from(whole).ok().filter(|_| field.kind != FieldType::Int(64));
+    let signed = i64::try_from(whole).ok().map(Value::from);
+    signed.or_else(|| unsigned().map(Value::from))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the number is whole, and in the type's range")]
-fn whole_number(number: f64) -> Value {
-    let whole = number as i128;
-    u64::try_from(whole).map_or_else(|_| json!(number as i64), Value::from)
+fn whole_number(number: f64) -> i128 {
+    number as i128
 }
 
 /// Returns the value of a DateTime64 column, from a Unix time or an RFC 3339 string.

@@ -115,6 +115,10 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
         (Scalar::Integer(_) | Scalar::Number(_), TimeUnit::Rfc3339, _) => {
             "not RFC 3339: set ts_unit = \"s\" or \"ms\" in [formats.NAME]".to_owned()
         }
+        (Scalar::Number(_), TimeUnit::Pattern, _) => {
+            "a number with a fraction: send it as text, which the pattern of ts_unit reads"
+                .to_owned()
+        }
         (_, TimeUnit::Rfc3339 | TimeUnit::Pattern, _) => "not RFC 3339".to_owned(),
         _ => "not a number".to_owned(),
     };

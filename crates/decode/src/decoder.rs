@@ -174,6 +174,7 @@ impl Decoder {
             elements_seen: 0,
             outer_time: None,
             outer_zone: None,
+            outer_driver: None,
             out,
         };
         let read = formats::read(format, &mut points, payload);

@@ -34,23 +34,48 @@ impl Named<'_> {
         objects: [&[u8]; 2],
         fallback: Option<DriverId>,
     ) -> Result<DriverId, Refusal> {
-        let (pointer, other_bytes) = match self {
-            Self::InTopic(id) => return Ok(*id),
-            Self::InPayload(pointer, other_bytes) => (pointer, *other_bytes),
-        };
         for json in objects {
-            let value = pointer.value(json)?;
-            if let Scalar::Number(_) = value
-                && let Some(raw) = pointer.raw(json)?
-            {
-                let id = whole_number(raw).ok_or(OutOfRange).and_then(DriverId::new);
-                return id.map_err(|OutOfRange| bad_id(pointer, raw));
-            }
-            if !value.is_missing() {
-                return parse_id(pointer, other_bytes, &value);
+            if let Some(id) = self.id_in(json)? {
+                return Ok(id);
             }
         }
-        fallback.map_or_else(|| parse_id(pointer, other_bytes, &Scalar::Missing), Ok)
+        self.id_or(fallback)
+    }
+
+    /// Returns the id in the topic, or that in an object; `None` if the object has no value at the
+    /// pointer.
+    ///
+    /// # Errors
+    /// The value is not a driver id.
+    pub(super) fn id_in(&self, json: &[u8]) -> Result<Option<DriverId>, Refusal> {
+        let (pointer, other_bytes) = match self {
+            Self::InTopic(id) => return Ok(Some(*id)),
+            Self::InPayload(pointer, other_bytes) => (pointer, *other_bytes),
+        };
+        let value = pointer.value(json)?;
+        if let Scalar::Number(_) = value
+            && let Some(raw) = pointer.raw(json)?
+        {
+            let id = whole_number(raw).ok_or(OutOfRange).and_then(DriverId::new);
+            return id.map(Some).map_err(|OutOfRange| bad_id(pointer, raw));
+        }
+        if value.is_missing() {
+            return Ok(None);
+        }
+        parse_id(pointer, other_bytes, &value).map(Some)
+    }
+
+    /// Returns the id in the topic, or else `fallback`.
+    ///
+    /// # Errors
+    /// The payload must name the driver, and there is no `fallback`.
+    pub(super) fn id_or(&self, fallback: Option<DriverId>) -> Result<DriverId, Refusal> {
+        match self {
+            Self::InTopic(id) => Ok(*id),
+            Self::InPayload(pointer, other_bytes) => {
+                fallback.map_or_else(|| parse_id(pointer, *other_bytes, &Scalar::Missing), Ok)
+            }
+        }
     }
 }
 

@@ -102,7 +102,8 @@ struct Run {
     /// A letter is before the digits, as in `20261126T101507`. Such a value is a string, which
     /// keeps its zeros.
     follows_letter: bool,
-    /// The last conversion is `%f`, which parses any number of digits.
+    /// The last conversion is `%f`, or `%N` with the same meaning, which parses any number of
+    /// digits.
     is_open: bool,
     /// The last conversion is one such as `%3f`.
     has_fraction: bool,
@@ -127,12 +128,12 @@ impl Run {
             ("d" | "e" | "H" | "I" | "k" | "l" | "M" | "m" | "S" | "y", _) => 2,
             ("j", _) => 3,
             ("Y", _) => 4,
-            ("f", Ok(width)) => {
+            ("f" | "N", Ok(width)) => {
                 self.has_fraction = true;
                 width
             }
             // Device times have hundredths or milliseconds.
-            ("f", Err(_)) if digits.is_empty() => {
+            ("f" | "N", Err(_)) if digits.is_empty() => {
                 self.is_open = true;
                 2
             }
@@ -145,7 +146,7 @@ impl Run {
     }
 }
 
-/// Returns whether `%f`, which parses any number of digits, follows other digits. In `%H%M%S%f` it
+/// Returns whether `%f` or `%N`, which parse any number of digits, follow other digits. `%H%M%S%f`
 /// hides that a leading zero is lost: `11500725` may be 01:15:00.725 or 11:50:07.25. Digits that
 /// begin with the year, or follow a letter, lose none.
 pub(super) fn has_open_fraction(pattern: &str) -> bool {
@@ -240,7 +241,9 @@ mod tests {
 
     #[test]
     fn fraction_after_digits_needs_a_width() {
-        for pattern in ["%d%m%Y %H%M%S%f", "%H%M%S%f", "%d%m%Y%H%M%S%f", "%M%S%f"] {
+        for pattern in
+            ["%d%m%Y %H%M%S%f", "%H%M%S%f", "%d%m%Y%H%M%S%f", "%M%S%f", "%d%m%Y %H%M%S%N"]
+        {
             assert!(has_open_fraction(pattern), "{pattern}");
         }
         for pattern in [
@@ -251,6 +254,7 @@ mod tests {
             "%H%M%S.%f",
             "%H%M%S%.f",
             "%H%M%S%3f",
+            "%H%M%S%3N",
             "%s %f",
             "%H:%M:%S %f",
             "%d/%m/%Y %H%M%S",
@@ -284,6 +288,7 @@ mod tests {
             ("é", "%H%M", Some("é")),
             ("101507250 1", "%H%M%S%3f %d", Some("101507250 1")),
             ("91507250 1", "%H%M%S%3f %d", Some("091507250 1")),
+            ("91507250 1", "%H%M%S%3N %d", Some("091507250 1")),
             ("20261124101507250123", "%Y%m%d%H%M%S%3f", Some("20261124101507250123")),
             ("20261124T1015071", "%Y%m%dT%H%M%S%f", Some("20261124T1015071")),
             ("20261124T101507250123", "%Y%m%dT%H%M%S%3f", Some("20261124T101507250123")),

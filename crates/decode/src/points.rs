@@ -39,6 +39,9 @@ pub(super) struct Points<'m> {
     /// The result of [`check_zone_of_enclosing`](unread_zone::check_zone_of_enclosing) for the
     /// object around the current points; `None` until the first point with a time as text needs it.
     pub(super) outer_zone: Option<Result<(), Refusal>>,
+    /// The driver that the object around the current points names; `None` until the first point
+    /// without a driver needs it.
+    pub(super) outer_driver: Option<Result<Option<DriverId>, Refusal>>,
     pub(super) out: &'m mut Decoded,
 }
 
@@ -54,7 +57,7 @@ impl Points<'_> {
             Named::InPayload(pointer, other_bytes) => {
                 // A number that is not an i64 is read again, so that all of its digits count.
                 payload_id = if matches!(origin.driver, Scalar::Missing | Scalar::Number(_)) {
-                    self.driver.id([origin.raw, origin.enclosing], self.fallback)?
+                    self.driver_in(origin.raw, origin.enclosing)?
                 } else {
                     parse_id(pointer, *other_bytes, &origin.driver)?
                 };
@@ -128,6 +131,26 @@ impl Points<'_> {
         Ok(())
     }
 
+    /// Returns the driver of a point: the one that the point names, or else the object around it.
+    /// That object is searched once for all of its points.
+    ///
+    /// # Errors
+    /// The value is not a driver id, or there is neither a value nor a fallback.
+    fn driver_in(&mut self, raw: &[u8], enclosing: &[u8]) -> Result<DriverId, Refusal> {
+        let driver = self.driver;
+        if let Some(id) = driver.id_in(raw)? {
+            return Ok(id);
+        }
+        if std::ptr::eq(raw, enclosing) {
+            return driver.id_or(self.fallback);
+        }
+        match self.outer_driver.get_or_insert_with(|| driver.id_in(enclosing)) {
+            Ok(Some(id)) => Ok(*id),
+            Ok(None) => driver.id_or(self.fallback),
+            Err(refusal) => Err(Refusal::new(refusal.reason, refusal.detail.clone())),
+        }
+    }
+
     /// Checks the object around a point that has no time.
     ///
     /// # Errors
@@ -186,7 +209,7 @@ impl Points<'_> {
 
     /// Rejects a part of the message. `enclosing`: the object or array around it.
     pub(super) fn refuse(&mut self, raw: &[u8], enclosing: &[u8], refusal: Refusal) {
-        let driver_id = self.driver.id([raw, enclosing], self.fallback).ok();
+        let driver_id = self.driver_in(raw, enclosing).ok();
         let reject = reject(self.topic, self.received_at, driver_id, (raw, raw.len()), refusal);
         self.out.rejects.push(reject);
     }
@@ -236,7 +259,7 @@ impl Points<'_> {
             );
         }
         self.elements_seen = self.elements_seen.saturating_sub(1) + count;
-        (self.outer_time, self.outer_zone) = (None, None);
+        (self.outer_time, self.outer_zone, self.outer_driver) = (None, None, None);
         let mut enclosing_refusal = None;
         for raw in points {
             match read(self, raw) {

@@ -221,8 +221,8 @@ impl Local {
         let invalid = |error: jiff::Error| format!("\"{pattern}\": {error}");
         if has_open_fraction(pattern) {
             return Err(format!(
-                "\"{pattern}\": %f after digits reads any number of digits, and would hide a lost \
-                 leading zero: write %3f for milliseconds, %2f for hundredths, or %6f"
+                "\"{pattern}\": %f or %N after digits reads any number of digits, and would hide a \
+                 lost leading zero: write %3f for milliseconds, %2f for hundredths, or %6f"
             ));
         }
         let (example, parts) = round_trip_example(pattern).map_err(invalid)?;
@@ -525,9 +525,10 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
 fn zone_in_pattern(pattern: &str) -> Option<StatedZone<'_>> {
     let mut is_after_time = false;
     for (index, piece) in pattern.split('%').enumerate() {
-        // Each piece but the first begins with a conversion, which ends with its letter.
-        let end =
-            if index == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
+        // Each piece but the first begins with a conversion, which ends with its ASCII letter.
+        // After `%%`, a piece may begin with any letter.
+        let letter = piece.find(|c: char| c.is_ascii_alphabetic());
+        let end = if index == 0 { 0 } else { letter.map_or(0, |at| at + 1) };
         is_after_time |= index > 0 && piece[..end].ends_with(['H', 'I', 'k', 'l', 'T', 'R']);
         let literal = piece.get(end..).filter(|_| is_after_time).unwrap_or_default();
         for word in literal.split_whitespace() {
@@ -787,6 +788,8 @@ mod tests {
             let local = Local { zone, pattern: Some(pattern.to_owned()) };
             assert_eq!(local.unix_ms(text), Ok(1_775_203_200_000));
         }
+        // After `%%`, a letter outside ASCII is not a conversion.
+        assert_eq!(read("%d/%m/%Y %H:%M:%S %%é", "03/04/2026 08:00:00 %é"), Ok(1_775_203_200));
         for pattern in ["%d/%m/%Y", "%H:%M:%S", "%Q!", "d/m/y", ""] {
             assert!(Local::check_pattern(pattern).is_err(), "{pattern}");
         }

@@ -872,3 +872,27 @@ fn swapped_geojson_coordinates_are_rejected_if_members_show_it() {
         assert_place(&geojson, &payload(coordinates, properties, ""), place);
     }
 }
+
+/// The object around the points is searched once for their driver, not once for each point.
+#[test]
+fn driver_beside_many_points_takes_linear_time() {
+    const POINTS: usize = 9_000;
+    let driver = Driver::Payload(pointer("/device"));
+    let format = Format::GeoJson(SpeedUnit::MetresPerSecond);
+    let source = Source::new("in/+", driver, format, Keep::Nothing);
+    let geometry = r#""geometry":{"type":"Point","coordinates":[13.4,52.5]}"#;
+    let point = format!(r#"{{"type":"Feature",{geometry},"properties":{{"ts":1795770000}}}}"#);
+    let own = point.replacen('{', r#"{"device":"own","#, 1);
+    let unlocated = point.replace("13.4,52.5", "null,52.5");
+    let points = [own, unlocated].into_iter().chain(std::iter::repeat_n(point, POINTS));
+    let points = points.collect::<Vec<_>>().join(",");
+    let message = r#""type":"FeatureCollection","device":"all""#;
+    let began = std::time::Instant::now();
+    let decoded = decode(&source, &format!(r#"{{{message},"features":[{points}]}}"#));
+    assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+    let drivers: Vec<&str> = decoded.positions.iter().map(|fix| fix.driver_id.as_str()).collect();
+    assert_eq!((drivers.len(), drivers[0]), (POINTS + 1, "own"));
+    assert!(drivers[1..].iter().all(|driver| *driver == "all"));
+    let [reject] = &decoded.rejects[..] else { panic!("{:?}", decoded.rejects) };
+    assert_eq!((reject.reason.name(), &*reject.driver_id), ("missing_field", "all"));
+}

@@ -660,6 +660,14 @@ fn lost_leading_zero_of_a_time_is_restored() {
     // `11500725` may be 01:15:00.725 without its zero, or 11:50:07.25.
     let why = Local::check_pattern("%d%m%y %H%M%S%f").expect_err("an open fraction");
     assert!(why.contains("write %3f for milliseconds"), "{why}");
+    // A pattern reads text and whole numbers.
+    let pattern = Some(Local::check_pattern("%d%m%y%H%M%S%.f").expect("a pattern"));
+    let local = Some(Arc::new(Local { zone: Some(Zone::utc()), pattern }));
+    let more = More { local, ..More::default() };
+    let whole = mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Pattern) });
+    let fix = |time: &str| milepost_fix(&format!(r#""ts":{time}"#));
+    assert_refused(&whole, &fix("271126090000.25"), "a number with a fraction: send it as text");
+    assert_eq!(decode(&whole, fix("\"271126090000.25\"")).positions.len(), 1);
     // Without a pattern, a JSON number of four digits may be hhmm, or mmss after midnight.
     let more = More {
         date: Some(pointer("/date")),

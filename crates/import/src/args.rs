@@ -210,6 +210,18 @@ impl ImportArgs {
         self.formats.iter().find(|name| Kind::from_name(name).is_none())
     }
 
+    /// Checks that `--format` names at most one kind of file, and at most one configured format.
+    pub(super) fn check_formats(&self) -> Result<()> {
+        let is_kind = |name: &&String| Kind::from_name(name).is_some();
+        let (kinds, names): (Vec<&String>, Vec<&String>) = self.formats.iter().partition(is_kind);
+        for (same, what) in [(kinds, "kinds of files"), (names, "names of formats")] {
+            if let [first, second, ..] = same[..] {
+                bail!("--format {first} and --format {second} are both {what}: give only one");
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the fields whose unit an option states. Leaves out the speed of GeoJSON: there
     /// `--speed-unit` is mandatory, so it does not show that the operator knows of a unit that the
     /// file states.

@@ -63,7 +63,7 @@ const RECONFIGURED: &str = "--resume noted a part of it as stored, and the confi
 #[derive(Debug)]
 pub(super) struct Input {
     path: PathBuf,
-    /// Resolved path, as the key of the file for `--resume`.
+    /// The key of the file for `--resume`, see [`key`].
     key: PathBuf,
     kind: Kind,
     plan: Plan,
@@ -125,15 +125,16 @@ pub(super) fn open_all(
     args: &ImportArgs,
     resume: Option<&Resume>,
 ) -> Result<Vec<Input>> {
+    args.check_formats()?;
     let open = |path: &PathBuf| {
         let is_stdin = path == Path::new("-");
-        ensure!(!is_stdin || resume.is_none(), "--resume needs a file, not standard input");
         let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };
         ensure!(!metadata.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
+        let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
+        ensure!(is_file || resume.is_none(), "--resume needs a file, not standard input or a pipe");
         let given = args.formats.iter().find_map(|name| Kind::from_name(name));
         let kind = given.map_or_else(|| Kind::from_path(path), Ok)?;
         // Opening a pipe a second time would lose the bytes that were read from it.
-        let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
         let mut input: Box<dyn Read + Send> =
             if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(path)?) };
         let head = text::head(&mut input)?;
@@ -157,9 +158,10 @@ pub(super) fn open_all(
         };
         let sample: Vec<String> = (0..columns.len()).map(first_value).collect();
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
-        let key = if is_stdin { path.clone() } else { path.canonicalize()? };
-        ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let absolute_path = if is_stdin { path.clone() } else { absolute(path)? };
+        // A pipe such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has no other path.
+        let key = if is_file { key(&absolute_path, args)? } else { path.clone() };
+        ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let (columns, comments, sample, rows) = (&columns, &comments, &sample, &rows);
         let file = FileInfo { kind, path: &absolute_path, columns, comments, sample, rows };
         let plan = plan(&file, args, config)?;
@@ -175,6 +177,16 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
     match text::encoding(head) {
         Some(encoding) => Box::new(text::utf8(input, encoding)),
         None => Box::new(BufReader::with_capacity(256 * 1024, input)),
+    }
+}
+
+/// Returns the key of a file for `--resume`: its resolved path. If the name of a symbolic link
+/// names the driver, does not resolve the link, because one file may belong to several drivers.
+fn key(file: &Path, args: &ImportArgs) -> io::Result<PathBuf> {
+    let is_driver = args.driver.as_ref().is_some_and(|driver| driver.contains("{file}"));
+    match (file.parent(), file.file_name()) {
+        (Some(folder), Some(name)) if is_driver => Ok(folder.canonicalize()?.join(name)),
+        _ => file.canonicalize(),
     }
 }
 
@@ -208,6 +220,8 @@ pub(super) fn read_all(
         decode: decode::Limits {
             fix_age_max: day
                 * config.clickhouse.retention.positions_days.saturating_sub(STORED_DAYS_MIN),
+            // `mqtt.max_packet_bytes` limits messages, not the points of files.
+            payload_bytes_max: decode::Limits::default().payload_bytes_max,
             ..config.decode.clone()
         },
         received_at: now(),
@@ -350,6 +364,10 @@ impl FileReader<'_> {
                 let is_configured = stored.is_some_and(|stored| stored.has_configuration_of(mark));
                 ensure!(!is_last || is_configured, RECONFIGURED);
                 ensure!(!is_last || stored.is_some_and(|stored| stored.matches(mark)), CHANGED);
+                // A batch may close within the next fix. It must not note that less is stored.
+                if let Some((_, noted)) = self.marks.last_mut().filter(|_| is_last) {
+                    *noted = mark;
+                }
                 return Ok(());
             }
             self.decoded.clear();
@@ -369,10 +387,11 @@ impl FileReader<'_> {
             if kind == Kind::Csv {
                 // The reader emits valid rows as JSON objects, and other rows unchanged. So a row
                 // that the decoder rejects as invalid JSON could not be parsed, or failed a check.
-                // An unchanged row of one number is JSON, but no object.
+                // An unchanged row may be in another encoding than UTF-8. An unchanged row of one
+                // number is JSON, but no object.
                 let is_row = payload.starts_with(b"{");
                 for reject in &mut self.decoded.rejects {
-                    if reject.reason == Reason::InvalidJson
+                    if matches!(reject.reason, Reason::InvalidJson | Reason::InvalidUtf8)
                         || !is_row && reject.reason == Reason::WrongShape
                     {
                         reject.reason = Reason::InvalidJson;
@@ -426,6 +445,7 @@ impl FileReader<'_> {
             self.marks.pop();
         }
         if leaves_open_row {
+            ensure!(mark.fixes >= skipped, CHANGED);
             warn!(
                 "{}: a quote in its last rows has no end yet; the next run will read these rows",
                 path.display()
@@ -468,9 +488,17 @@ impl FileReader<'_> {
     fn add_decoded(&mut self, payload: &[u8], line: u64) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
         if decoded.omissions.undated > 0 {
-            decoded.rejects.extend(decoded.positions.drain(..).map(|position| {
+            // A fix without a time has the time of receipt. One reject counts all such fixes of
+            // the payload, because each reject would hold the whole payload.
+            let received_at = self.received_at;
+            let mut undated =
+                decoded.positions.extract_if(.., |position| position.ts == received_at);
+            let first = undated.next();
+            let count = 1 + undated.count() as u64;
+            let beginning = &payload[..payload.len().min(decode::PAYLOAD_BYTES_MAX)];
+            decoded.rejects.extend(first.map(|position| {
                 Reject {
-                    received_at: self.received_at,
+                    received_at,
                     topic: "import".to_owned(),
                     driver_id: position.driver_id.as_str().to_owned(),
                     reason: Reason::BadTs,
@@ -478,12 +506,14 @@ impl FileReader<'_> {
                         "the point has no time, so a second import would store it again; if its \
                          time has another name, give --field ts="
                             .to_owned(),
-                    payload: payload.to_vec(),
+                    payload: beginning.to_vec(),
                     payload_bytes: payload.len() as u64,
-                    count: 1,
+                    count,
                 }
             }));
-        } else {
+        }
+        // Do not count the fields of a payload of which no fix is stored for want of a time.
+        if decoded.omissions.undated == 0 || !decoded.positions.is_empty() {
             if decoded.omissions.fields.iter().any(|count| *count > 0) {
                 self.note_unusable(decoded.omissions, line);
             }
@@ -514,7 +544,7 @@ impl FileReader<'_> {
                 .rejects
                 .entry(reject.reason)
                 .or_insert_with(|| (0, self.summary.with_file_and_line(line, &reject.detail)));
-            *count += 1;
+            *count += reject.count;
             if self.batcher.is_full() || !self.batcher.fits_reject(&reject) {
                 self.close_batch()?;
             }
@@ -571,6 +601,44 @@ mod tests {
             file.write_all_at(text.as_bytes(), 0).unwrap();
             assert_eq!(end_of_lines(&file, text.len() as u64, None).unwrap(), end);
         }
+    }
+
+    #[test]
+    fn batch_that_closes_at_the_first_new_fix_notes_the_skipped_fixes() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let now_ms = now().unix_ms();
+        let write = |name: &str, spans: std::ops::RangeInclusive<i64>| {
+            let rows = spans.map(|span| format!("1,2,{}\n", now_ms - span * SPAN_MS));
+            let path = folder.join(name);
+            fs::write(&path, format!("lat,lng,ts\n{}", rows.collect::<String>())).unwrap();
+            path
+        };
+        // The fixes of the first file touch as many spans as a batch may have.
+        let full = write("a.csv", 1..=40);
+        let grown = write("b.csv", 50..=51);
+        let state = folder.join("state.json");
+        fs::write(&state, format!(r#"{{"{}":1}}"#, grown.display())).unwrap();
+        let args = ImportArgs {
+            driver: Some("d7".to_owned()),
+            resume: Some(state.clone()),
+            files: vec![full, grown.clone()],
+            ..ImportArgs::default()
+        };
+        let config = "clickhouse.retention = { positions_days = 2000, rollups_days = 2000 }";
+        let config = Config::parse(config).unwrap();
+        let resume = Resume::open(&state).unwrap();
+        let files = open_all(&config, &args, Some(&resume)).unwrap();
+        let (batch_sender, mut batches) = mpsc::channel(8);
+        let progress = Arc::<Progress>::default();
+        let counts = read_all(files, &config, &args, Instant::now(), &progress, batch_sender);
+        assert_eq!((counts.positions, counts.skipped), (41, 1));
+        let mut noted = Vec::new();
+        while let Ok(ClosedBatch { stored, .. }) = batches.try_recv() {
+            let of_grown = stored.into_iter().filter(|(path, _)| *path == grown);
+            noted.extend(of_grown.map(|(_, mark)| mark.fixes));
+        }
+        assert_eq!(noted, [1, 2]);
     }
 
     #[test]

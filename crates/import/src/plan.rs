@@ -419,8 +419,13 @@ fn driver(
     let FileInfo { kind, path, columns, .. } = *file;
     let id_or_pointer = match (&args.driver, own) {
         (Some(given), _) => {
-            let has_name = path != Path::new("-") || !given.contains("{file}");
-            ensure!(has_name, "--driver {given}: standard input has no name: give an id");
+            // Paths of pipes, such as `/dev/fd/63`, are not names of files.
+            let unnamed = ["-", "/dev/stdin", "/dev/fd", "/proc/self/fd"];
+            let has_name = !unnamed.iter().any(|name| path.starts_with(name));
+            ensure!(
+                has_name || !given.contains("{file}"),
+                "--driver {given}: standard input has no name: give an id"
+            );
             given.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy())
         }
         (None, Some(pointer)) => pointer.as_str().to_owned(),

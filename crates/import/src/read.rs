@@ -159,6 +159,14 @@ impl<R: BufRead> Table<R> {
             }
             row.clear();
             row.add(&line, self.separator);
+            // A quoted value may have several lines. Leave out a row whose quote is never closed:
+            // `each` rejects it.
+            if row.is_open && !matches!(self.complete(&mut row), Ok(true)) {
+                if is_cut && self.is_at_end {
+                    return rows;
+                }
+                continue;
+            }
             let text = |value: &[u8]| String::from_utf8_lossy(value).trim().to_owned();
             rows.push(row.values().take(self.columns.len()).map(text).collect());
         }

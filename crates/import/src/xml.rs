@@ -22,6 +22,9 @@ pub(super) const GPX_TIME: &str = "time";
 /// Maximum bytes of a point, and of a tag or text outside points: each is in memory as a whole.
 pub(super) const XML_BYTES_MAX: usize = 1 << 20;
 
+/// Maximum number of open elements of a point.
+const OPEN_MAX: usize = 1_000;
+
 /// A kind of XML file with an element for each point.
 struct Dialect {
     name: &'static str,
@@ -118,7 +121,7 @@ fn points(
     // Number of open elements when an element `units` outside of points began, including it.
     let mut units_depth: Option<i32> = None;
     // Number of open elements, now and when the current point began, including the point.
-    let (mut depth, mut point_depth) = (0, None);
+    let (mut depth, mut point_depth): (i32, Option<i32>) = (0, None);
     // Line of the open point.
     let mut line = 0;
     let (mut has_root, mut is_ended) = (false, false);
@@ -154,6 +157,18 @@ fn points(
         depth +=
             i32::from(matches!(event, Event::Start(_))) - i32::from(matches!(event, Event::End(_)));
         units_depth = units_depth.filter(|open| depth >= *open);
+        // A point without an end tag ends where the next point begins.
+        if matches!(event, Event::Start(_) | Event::Empty(_))
+            && local == point
+            && !is_planned
+            && let Some(unended) = point_depth.take()
+        {
+            depth = unended - i32::from(matches!(event, Event::Empty(_)));
+            extensions.add_to(&mut record);
+            emit_record(&mut record, line, emit)?;
+            text.clear();
+            xml.get_mut().remaining = XML_BYTES_MAX;
+        }
         match &event {
             // A point begins.
             Event::Start(element) if local == point && !is_planned => {
@@ -241,6 +256,8 @@ fn points(
                 } else if has_inner || is_field || is_units(local) {
                     open.push((local.to_owned(), is_field.then(|| unit_of(element)).flatten()));
                 }
+                // Each end tag is compared with the names of the open elements.
+                ensure!(open.len() < OPEN_MAX, "line {}: nested too deeply", xml.get_mut().line());
             }
             Event::Empty(element) if point_depth.is_none() => {
                 zone.add_attributes(element, xml.get_mut().line())?;
@@ -277,6 +294,11 @@ fn points(
     ensure!(
         is_ended || depth == 0 && point_depth.is_none(),
         "the file ends before its last element does"
+    );
+    ensure!(
+        track_points > 0 || route_points == 0 || plan.is_none(),
+        "it has no track: {route_points} points of Courses are not read, because their times are \
+         planned"
     );
     let kind = if route_points > waypoints { "rte" } else { "wpt" };
     ensure!(
@@ -534,6 +556,29 @@ mod tests {
     }
 
     #[test]
+    fn point_without_an_end_tag_ends_at_the_next_point() {
+        let point =
+            |lat: u8, end: &str| format!("<trkpt lat='{lat}' lon='2'><ele>{lat}</ele>{end}");
+        let extension = "<extensions><hr>80</hr>";
+        for (points, expected) in [
+            ([point(1, ""), point(2, "</trkpt>")], ""),
+            ([point(1, "<name>a"), point(2, "</trkpt>")], ""),
+            ([point(1, extension), point(2, "</trkpt>")], r#","hr":"80""#),
+        ] {
+            let file = format!("<gpx><trkseg>{}</trkseg></gpx>", points.concat());
+            let (points, end) =
+                collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+            let first = format!(r#"{{"lat":"1","lon":"2","ele":"1"{expected}}}"#);
+            let second = r#"{"lat":"2","lon":"2","ele":"2"}"#.to_owned();
+            assert_eq!((points, &*end), (vec![first, second], ""), "{file}");
+        }
+        let file = format!("<gpx>{}<trkpt lat='2' lon='2'/></gpx>", point(1, ""));
+        let (points, end) =
+            collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
+        assert!(points.len() == 2 && end.is_empty(), "{points:?} {end}");
+    }
+
+    #[test]
     fn broken_attribute_is_named_with_its_element() {
         let file = "<TrainingCenterDatabase><Trackpoint a=1></Trackpoint></TrainingCenterDatabase>";
         let (_, end) = collect_payloads(|emit| tcx(file.as_bytes(), StatedZone::default(), emit));
@@ -566,6 +611,19 @@ mod tests {
         let (points, end) =
             collect_payloads(|emit| gpx(file.as_bytes(), StatedZone::default(), emit));
         assert!(points.len() == 200 && end.is_empty(), "{end}");
+    }
+
+    #[test]
+    fn number_of_open_elements_of_a_point_is_bounded() {
+        let file = |depth: usize| {
+            let inner = "<a>".repeat(depth);
+            format!("<gpx><trkpt lat='1' lon='2'><extensions>{inner}</extensions></trkpt></gpx>")
+        };
+        for (depth, points_read, message) in [(900, 1, ""), (2_000, 0, "line 1: nested too")] {
+            let (points, end) =
+                collect_payloads(|emit| gpx(file(depth).as_bytes(), StatedZone::default(), emit));
+            assert!(points.len() == points_read && end.contains(message), "{points:?} {end}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper may panic, which fails its test")]
 
 use std::fmt::Write as _;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
 use clap::Parser;
@@ -228,6 +229,74 @@ fn unusual_first_lines_are_read_or_explained() {
     check(&[], "a.csv", file, "52.5 13.4 - - - -");
 }
 
+/// A line in the middle of a quoted value is not a row. Its beginning is not a time.
+#[test]
+fn line_of_a_quoted_value_is_not_sampled_as_a_row() {
+    let ts = yesterday("10:12:47");
+    let row = format!("{ts},1,2,\"a call\n10:00-11:30\n\"\n");
+    check(&[], "a.csv", format!("ts,lat,lon,note\n{row}"), "1 2 - - - -");
+    // A quote without an end makes no row of the lines after it.
+    let message = "has no offset, and others have one, such as 10:00-11:30";
+    let file = format!("ts,lat,lon,note\n{ts},1,2,x\n{ts},1,2,\"a call\n10:00-11:30,1,2,x\n");
+    check_refused(&[], "a.csv", file, message);
+}
+
+/// A row that cannot be read is rejected for the same reason in every encoding.
+#[test]
+fn unreadable_row_in_latin_1_is_rejected_with_its_cause() {
+    let ts = yesterday("10:12:47Z");
+    for (row, cause) in [
+        ("1,2,TIME,Köln,x", "more values than columns"),
+        ("Ä,\"1,2,TIME", "a quote in this row is not closed"),
+        ("1,2,TIME,\"Köln", "a quote in this row is not closed"),
+    ] {
+        let file = format!("lat,lon,ts,city\n{}\n", row.replace("TIME", &ts));
+        // Each of these characters is one byte in Latin-1, with the number of the character.
+        let latin_1: Vec<u8> = file.chars().map(|c| u8::try_from(c).unwrap()).collect();
+        for bytes in [file.as_bytes(), &latin_1] {
+            let result = import("", &["--driver", "d7"], "a.csv", bytes).unwrap();
+            assert_eq!(result["rejected"], serde_json::json!({ "invalid_json": 1 }), "{result}");
+            let detail = result["details"]["invalid_json"].as_str().unwrap();
+            assert!(detail.contains(cause), "{detail}");
+        }
+    }
+}
+
+/// `mqtt.max_packet_bytes` limits messages, not the rows of a file.
+#[test]
+fn row_may_be_larger_than_a_packet() {
+    let file = |bytes: usize| {
+        let ts = yesterday("10:12:47Z");
+        format!("lat,lon,ts,note\n1,2,{ts},{}\n", "x".repeat(bytes))
+    };
+    let read = |packet: usize, bytes: usize| {
+        let toml = format!("mqtt.max_packet_bytes = {packet}");
+        import(&toml, &["--driver", "d7"], "a.csv", file(bytes).as_bytes()).unwrap()
+    };
+    let result = read(2_048, 4_096);
+    assert_eq!((&result["positions"], &result["rejected"]), (&1.into(), &serde_json::json!({})));
+    let result = read(8 * 1_024 * 1_024, 2 * 1_024 * 1_024);
+    let detail = result["details"]["too_large"].as_str().unwrap();
+    assert!(detail.contains("the limit is 1048576"), "{detail}");
+}
+
+/// A line of GeoJSON may be an array. A point without a time does not affect the others.
+#[test]
+fn point_without_a_time_is_rejected_alone() {
+    let timed = feature_at("2,1", &format!(r#""ts":"{}""#, yesterday("10:12:47Z")));
+    let untimed = feature_at("2,1", "");
+    let arguments = ["--driver", "d7", "--speed-unit", "m/s"];
+    for (line, positions, rejects) in [
+        (format!("[{timed},{untimed},{untimed}]\n"), 1, 2),
+        (format!("[{untimed},{timed},{timed}]\n"), 2, 1),
+        (format!("{untimed}\n"), 0, 1),
+    ] {
+        let result = import("", &arguments, "a.geojsonl", line.as_bytes()).unwrap();
+        assert_eq!(result["positions"], positions, "{line}\n{result}");
+        assert_eq!(result["rejected"]["bad_ts"], rejects, "{line}\n{result}");
+    }
+}
+
 /// A comment above the names of the columns may state the zone of the times.
 #[test]
 fn zone_in_a_comment_is_not_ignored() {
@@ -293,6 +362,33 @@ fn last_line_names_the_files_without_a_fix() {
     let all: Vec<&Path> = std::iter::repeat_n(&*empty[0].0, 22).collect();
     let output = shown(&[], &all);
     assert!(output.trim_end().ends_with("b.csv and 2 more files"), "{output}");
+}
+
+/// A shell passes `<(zcat a.csv.gz)` as a path such as `/dev/fd/63`. It names a pipe, which has no
+/// other path.
+#[test]
+fn unnamed_pipe_is_read_by_its_path() {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let text = format!("lat,lon,ts\n1,2,{}\n", yesterday("10:12:47Z"));
+    std::io::Write::write_all(&mut writer, text.as_bytes()).unwrap();
+    drop(writer);
+    let pipe = format!("/dev/fd/{}", reader.as_raw_fd());
+    let refusal = |arguments: &[&str]| {
+        let line = ["import"].into_iter().chain(arguments.iter().copied());
+        let line = CommandLine::try_parse_from(line.chain([&*pipe])).unwrap();
+        let opened = import::open(&Config::parse("").unwrap(), line.args);
+        format!("{:#}", opened.unwrap_err())
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let state = state.to_str().unwrap();
+    let why = refusal(&["--format", "csv", "--driver", "d7", "--resume", state]);
+    assert!(why.contains("not standard input or a pipe"), "{why}");
+    let output = shown(&["--format", "csv"], &[Path::new(&pipe)]);
+    assert!(output.contains(&format!("valid {:>32}", 1)), "{output}");
+    // The number in the path does not name a driver. The pipe is empty now.
+    let why = refusal(&["--format", "gpx", "--driver", "{file}"]);
+    assert!(why.contains("standard input has no name"), "{why}");
 }
 
 /// The first hundred rows determine the columns; later rows are checked as well.
@@ -527,6 +623,19 @@ fn one_configured_format_reads_csv_and_geojson() {
     let unknown =
         import(toml, &["--format", "acme"], "a.csv", row.replace(";36", ";-1").as_bytes()).unwrap();
     assert_eq!(fix(&unknown), "1.5 -2.25 - - - -");
+}
+
+/// `--format` takes one kind of file and one configured format. A second one would be ignored.
+#[test]
+fn two_formats_of_one_sort_are_refused() {
+    let file = format!("lat,lon,ts\n1,2,{}\n", yesterday("10:12:47Z"));
+    for (formats, message) in [
+        (["csv", "gpx"], "--format csv and --format gpx are both kinds of files: give only one"),
+        (["a", "b"], "--format a and --format b are both names of formats: give only one"),
+    ] {
+        let [first, second] = formats;
+        check_refused(&["--format", first, "--format", second], "a.csv", &file, message);
+    }
 }
 
 /// An option that a format would ignore is refused.
@@ -799,7 +908,8 @@ fn tcx_activities_are_read_and_courses_are_not() {
     }
     // The times of a course are planned.
     let course = file(&track).replace("Activities", "Courses").replace("Activity", "Course");
-    check_refused(&[], "t.tcx", course, "it has no track");
+    let message = "it has no track: 2 points of Courses are not read, because their times are";
+    check_refused(&[], "t.tcx", course, message);
     let whole = file(&track);
     check_refused(&[], "t.tcx", &whole[..300], "not read to its end");
 }
@@ -2517,6 +2627,62 @@ fn resume_after_another_configuration_is_refused() {
     std::fs::write(&state, entry("")).unwrap();
     let output = run(&format("km/h"));
     assert!(output.contains("no longer begins with"), "{output}");
+}
+
+/// If the name of a symbolic link names the driver, the state of `--resume` has an entry for each
+/// link, because each link stores the fixes for another driver.
+#[test]
+fn resume_distinguishes_links_that_name_drivers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().canonicalize().unwrap().join(name);
+    let ts = yesterday("10:12:47Z");
+    std::fs::write(path("d7.csv"), format!("lat,lon,ts\n1,2,{ts}\n")).unwrap();
+    std::os::unix::fs::symlink(path("d7.csv"), path("d8.csv")).unwrap();
+    let state = path("state.json");
+    std::fs::write(&state, format!(r#"{{"{}":1}}"#, path("d7.csv").display())).unwrap();
+    let skipped = |driver: &str, name: &str| {
+        let file = path(name);
+        let line = ["import", "--driver", driver, "--resume", state.to_str().unwrap()];
+        let line = line.into_iter().chain([file.to_str().unwrap()]);
+        let mut line = CommandLine::try_parse_from(line).unwrap();
+        line.args.dry_run = true;
+        let config = Config::parse("").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let shown = runtime.block_on(async {
+            let opened = import::open(&config, line.args).unwrap();
+            import::import(&config, opened).await.unwrap().shown(true)
+        });
+        let result: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(result["fixes"], 1, "{result}");
+        result["skipped"].as_u64()
+    };
+    assert_eq!(skipped("{file}", "d7.csv"), Some(1));
+    assert_eq!(skipped("{file}", "d8.csv"), Some(0));
+    assert_eq!(skipped("d7", "d8.csv"), Some(1));
+}
+
+/// A file that was replaced by a shorter one is reported, even if a quote at its end is open.
+#[test]
+fn resume_of_a_shorter_file_with_an_open_quote_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().join("a.csv");
+    let state = folder.path().join("state.json");
+    let ts = yesterday("10:12:47Z");
+    std::fs::write(&path, format!("lat,lon,ts\n1,2,{ts}\n1,\"2,{ts}\n")).unwrap();
+    for (stored, is_refused) in [(1, false), (5, true)] {
+        std::fs::write(&state, format!(r#"{{"{}":{stored}}}"#, path.display())).unwrap();
+        let line = ["import", "--driver", "d7", "--resume", state.to_str().unwrap()];
+        let line = line.into_iter().chain([path.to_str().unwrap()]);
+        let mut line = CommandLine::try_parse_from(line).unwrap();
+        line.args.dry_run = true;
+        let config = Config::parse("").unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let output = runtime.block_on(async {
+            let opened = import::open(&config, line.args).unwrap();
+            import::import(&config, opened).await.unwrap().shown(true)
+        });
+        assert_eq!(output.contains("no longer begins with"), is_refused, "{output}");
+    }
 }
 
 /// A comment or an element may state the units of a whole file.

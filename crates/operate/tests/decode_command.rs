@@ -60,7 +60,8 @@ fn value_that_does_not_fit_its_field_is_listed() {
                 [fields.battery]\nfrom = 'batt'\ntype = 'UInt8'\nmax = 100\nunknown = [255]\n\
                 [fields.mode]\nfrom = ['m', 'mode']\n\
                 type = \"Enum8('off' = 0, 'on' = 1, 'none' = 2)\"\nunknown = ['none', 'n/a']\n\
-                [fields.seen]\nfrom = 'seen'\ntype = 'DateTime64(3)'";
+                [fields.seen]\nfrom = 'seen'\ntype = 'DateTime64(3)'\n\
+                [fields.metres]\nfrom = 'm64'\ntype = 'Int64'";
     let listed = |members: &str| {
         let config = Config::parse(toml).unwrap();
         let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
@@ -83,6 +84,8 @@ fn value_that_does_not_fit_its_field_is_listed() {
         (r#""batt":80.5"#, "not UInt8"),
         (r#""seen":"soon""#, "not RFC 3339: ClickHouse reads more forms"),
         (r#""m":"","mode":7"#, "mode is"),
+        (r#""m64":9223372036854775808"#, "not Int64"),
+        (r#""m64":"9223372036854775808.0""#, "not Int64"),
     ] {
         let lines = listed(members);
         assert!(lines.len() == 1 && lines[0].contains(message), "{members}: {lines:?}");
@@ -93,6 +96,7 @@ fn value_that_does_not_fit_its_field_is_listed() {
         r#""batt":"255.0","mode":"none""#,
         r#""batt":null,"mode":2,"seen":"2026-01-01T00:00:00Z""#,
         r#""other":"full""#,
+        r#""m64":9223372036854775807"#,
     ] {
         assert_eq!(listed(members), Vec::<String>::new(), "{members}");
     }
