@@ -516,11 +516,20 @@ async fn count_or_erase_in_spool(
         let description = "spool.dir is not set here".to_owned();
         return Ok(InSpool { description, is_clean: true });
     };
-    if !settings.dir.exists() {
-        let description = format!("{} does not exist", settings.dir.display());
-        return Ok(InSpool { description, is_clean: true });
-    }
     let dir = settings.dir.display().to_string();
+    // `exists` would return `false` for a directory that this user may not look into.
+    match settings.dir.try_exists() {
+        Ok(true) => {}
+        Ok(false) => {
+            return Ok(InSpool { description: format!("{dir} does not exist"), is_clean: true });
+        }
+        Err(error) => {
+            let description = format!(
+                "{dir} was not looked at: {error}; run the command as the user who runs milepost"
+            );
+            return Ok(InSpool { description, is_clean: false });
+        }
+    }
     if !remove {
         let found =
             spawn_blocking(move || count(&settings.dir, |id| id == driver_id.as_bytes())).await??;
@@ -572,6 +581,8 @@ async fn count_or_erase_in_spool(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
@@ -642,6 +653,27 @@ mod tests {
             assert!(!asked, "{replication}: the other replica must not be asked");
         }
         assert!(timeout(Duration::from_millis(10), other.accept()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn spool_that_was_not_looked_at_is_not_clean() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        // As for a directory that this user may not enter, the error is not "not found". The test
+        // may run as root, who may enter every directory.
+        let inaccessible = Path::new("/dev/null/spool");
+        for (dir, is_clean, expected) in
+            [(&*missing, true, "does not exist"), (inaccessible, false, "was not looked at")]
+        {
+            let toml = format!("mqtt.client_id = 'm-0'\nspool.dir = '{}'", dir.display());
+            let config = Config::parse(&toml).unwrap();
+            for remove in [false, true] {
+                let driver_id = DriverId::new("7").unwrap();
+                let spool = count_or_erase_in_spool(&config, driver_id, remove).await.unwrap();
+                assert_eq!(spool.is_clean, is_clean, "{}", spool.description);
+                assert!(spool.description.contains(expected), "{}", spool.description);
+            }
+        }
     }
 
     #[test]
