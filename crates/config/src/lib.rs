@@ -525,6 +525,18 @@ mod tests {
     }
 
     #[test]
+    fn format_for_import_is_printed_and_is_known_despite_an_invalid_source() {
+        let format = "[formats.acme]\nimport = true\nlat = '/y'\nlng = '/x'\n";
+        let config = parse(format).unwrap();
+        let again = parse(&config.to_string()).unwrap_or_else(|error| panic!("{error}: {config}"));
+        assert_eq!(again.effective(), config.effective());
+        let lines = violations(&format!("[[sources]]\ntopic = 'a/#'\n{format}"));
+        assert!(lines.len() == 1 && lines[0].starts_with("sources[1].topic: "), "{lines:#?}");
+        let lines = violations("[formats.'']\nimport = true\nlat = '/y'\nlng = '/x'\n");
+        assert!(lines.len() == 1 && lines[0].contains("must be a name"), "{lines:#?}");
+    }
+
+    #[test]
     fn key_cannot_index_a_list() {
         let lines = violations("'sources[9000000000000].topic' = 'a/+'\n[mqtt]\nqos = 1");
         assert!(lines.len() == 1 && lines[0].contains("[[sources]]"), "{lines:#?}");
