@@ -18,10 +18,13 @@ use milepost_command::Shown;
 use milepost_config::Config;
 use milepost_core::peers::Peer;
 use milepost_core::peers::member::MemberStatus;
-use milepost_observe::peers::{MEMBER_PATH, get, resolve};
+use milepost_observe::peers::{MEMBER_BYTES_MAX, MEMBER_PATH, get, resolve};
 
 /// Timeout for resolving a member's host name, and for all answers of one member.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum bytes of an answer of `/readyz` or `/metrics`. `/metrics` has up to 21 series for each
+/// source, and the number of sources is not limited.
+const METRICS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Characters per line of the screen.
 const WIDTH: usize = 80;
 const HEAD: &str =
@@ -147,9 +150,9 @@ fn unanswered_row(address: String, why: String) -> Row {
 /// missing, or the answer of `/member` is invalid.
 async fn ask(address: SocketAddr) -> Result<Answer, String> {
     let at = Instant::now();
-    let (_, member) = get(address, MEMBER_PATH).await?;
-    let (status, ready) = get(address, "/readyz").await?;
-    let (_, metrics) = get(address, "/metrics").await?;
+    let (_, member) = get(address, MEMBER_PATH, MEMBER_BYTES_MAX).await?;
+    let (status, ready) = get(address, "/readyz", METRICS_BYTES_MAX).await?;
+    let (_, metrics) = get(address, "/metrics", METRICS_BYTES_MAX).await?;
     let unready = if status == StatusCode::OK { Vec::new() } else { lines(&ready) };
     let mut answer = Answer {
         at,
@@ -340,6 +343,9 @@ fn format_seconds(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn answer(name: &str, at: Instant, metrics: &str) -> Answer {
@@ -399,6 +405,41 @@ mod tests {
         // A row has no rates without an earlier answer, and none after a restart.
         assert_eq!(super::member_row(address, &after, None).messages_per_second, None);
         assert_eq!(super::member_row(address, &before, Some(&after)).messages_per_second, None);
+    }
+
+    /// Answers one request on each connection.
+    async fn serve(listener: TcpListener, bodies: [&str; 3]) {
+        for body in bodies {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn metrics_of_many_sources_are_read() {
+        let sources = 0..200;
+        let unread = sources.flat_map(|source| {
+            (0..21).map(move |field| {
+                format!(
+                    "milepost_fields_unread_total{{source=\"s{source}/+\",field=\"f{field}\"}} 1\n"
+                )
+            })
+        });
+        let metrics = unread.collect::<String>() + "milepost_mqtt_window 400\n";
+        assert!(metrics.len() > 3 * MEMBER_BYTES_MAX, "{}", metrics.len());
+        let member = r#"{"erased":null,"group":"g","leaving":false,"name":"m","spool_files":0,
+            "subscribed":true,"topics":[]}"#;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let bodies = [member, "ready\n", &metrics];
+        let (answer, ()) = tokio::join!(ask(address), serve(listener, bodies));
+        let answer = answer.unwrap_or_else(|why| panic!("{why}"));
+        assert!(answer.name == "m" && answer.value("mqtt_window") > 399.0, "{}", answer.name);
     }
 
     #[test]
