@@ -611,6 +611,15 @@ mod tests {
         assert!(config.to_string().contains("url = \"https://h/***\""), "{config}");
         assert!(!format!("{config:?}").contains("hunter"), "{config:?}");
         assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");
+        for (url, shown) in [
+            ("https:h?key=hunter2&to=a://b", "https://h/***"),
+            (r"https:\h\hunter2", "https://h/***"),
+            ("http://[::1]:8080/hunter2", "http://[::1]:8080/***"),
+            ("https://h:8443/", "https://h:8443/"),
+        ] {
+            let config = parse(&format!("[webhook]\nurl = '{url}'")).unwrap();
+            assert!(config.to_string().contains(&format!("url = \"{shown}\"")), "{config}");
+        }
         let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
         let error = config::Config::builder().add_source(source).build().unwrap_err();
         let lines = Error::source(&error).to_string();
