@@ -89,17 +89,22 @@ fn parse_number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<V
         return Some(json!(number));
     }
     // A float cannot hold all digits of a 64-bit integer, so parse the string once more.
-    if let Ok(whole) = raw.parse::<i128>() {
-        let unsigned = u64::try_from(whole).map(Value::from);
-        return unsigned.or_else(|_| i64::try_from(whole).map(Value::from)).ok();
+    let whole = match raw.parse::<i128>() {
+        Ok(whole) => whole,
+        Err(_) if number.fract() == 0.0 => whole_number(number),
+        Err(_) => return None,
+    };
+    // The largest number of 64 bits is no float: as a float, `highest` is one above it.
+    if matches!(field.kind, FieldType::UInt(_)) {
+        u64::try_from(whole).map(Value::from).ok()
+    } else {
+        i64::try_from(whole).map(Value::from).ok()
     }
-    (number.fract() == 0.0).then(|| whole_number(number))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the number is whole, and in the type's range")]
-fn whole_number(number: f64) -> Value {
-    let whole = number as i128;
-    u64::try_from(whole).map_or_else(|_| json!(number as i64), Value::from)
+#[expect(clippy::cast_possible_truncation, reason = "the number is whole, and at most 2^64")]
+fn whole_number(number: f64) -> i128 {
+    number as i128
 }
 
 /// Returns the value of a DateTime64 column, from a Unix time or an RFC 3339 string.

@@ -99,6 +99,35 @@ fn value_that_does_not_fit_its_field_is_listed() {
 }
 
 #[test]
+fn whole_number_above_64_bits_is_null() {
+    let toml = "[[sources]]\ntopic = 'in/+'\n\
+                [fields.signed]\nfrom = 'n1'\ntype = 'Int64'\n\
+                [fields.unsigned]\nfrom = 'n2'\ntype = 'UInt64'";
+    let config = Config::parse(toml).unwrap();
+    for (signed, unsigned, expected) in [
+        (
+            "9223372036854775807",
+            "18446744073709551615",
+            ["9223372036854775807", "18446744073709551615"],
+        ),
+        ("9223372036854775808", "18446744073709551616", ["null", "null"]),
+        ("9223372036854775808.0", "18446744073709551616.0", ["null", "null"]),
+        ("-9223372036854775808", "-1", ["-9223372036854775808", "null"]),
+        ("-5.0", "80.0", ["-5", "80"]),
+    ] {
+        let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
+        let origin = Origin { source: None, topic: None, received_at };
+        let payload =
+            format!(r#"{{"lat":1,"lng":2,"ts":1767225600,"n1":"{signed}","n2":"{unsigned}"}}"#);
+        let (text, _) = decode(&config, &origin, payload.as_bytes()).unwrap();
+        let line: serde_json::Value =
+            serde_json::from_str(text.lines().next().unwrap_or_default()).unwrap();
+        let shown = ["signed", "unsigned"].map(|name| line["position"][name].to_string());
+        assert_eq!(shown, expected, "{text}");
+    }
+}
+
+#[test]
 fn unread_field_prints_both_ways_to_store_it() {
     let payload = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225600,"conn":"w"}"#;
     let (lines, _) = run(Some(1), None, payload).unwrap();
