@@ -132,8 +132,9 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
     bail!("no node of the broker can be used: {}", last_error.unwrap_or_default())
 }
 
-/// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
-/// `None` if the message has neither for this driver.
+/// Decodes a message. Returns the driver's positions and rejects with the time of receipt. A
+/// message of the driver without either, which milepost ignores, is returned too. Returns `None` if
+/// the message is not of this driver.
 fn decode_for(
     packet: Packet<'_>,
     decoder: &Decoder,
@@ -144,7 +145,11 @@ fn decode_for(
     decoder.decode(message, received_at, &mut decoded);
     decoded.positions.retain(|position| position.driver_id == *driver_id);
     decoded.rejects.retain(|reject| reject.driver_id == driver_id.as_str());
-    (!decoded.positions.is_empty() || !decoded.rejects.is_empty()).then_some((decoded, received_at))
+    let is_of_driver = !decoded.positions.is_empty()
+        || !decoded.rejects.is_empty()
+        || !decoded.ignored.is_empty()
+            && decoder.find_driver(message, None).is_some_and(|found| found == *driver_id);
+    is_of_driver.then_some((decoded, received_at))
 }
 
 /// Returns the lines of a message, and adds its positions to `waiting`, which holds at most
@@ -193,4 +198,34 @@ async fn take_outcomes(
         false
     });
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use milepost_decode::{Ignored, Message};
+
+    use super::*;
+
+    /// A device that has no fix yet still reaches the broker.
+    #[test]
+    fn message_without_a_fix_is_shown_to_its_driver_only() {
+        let config = Config::parse(
+            "[[sources]]\ntopic = 'drivers/+/gps'\n\
+             [[sources]]\ntopic = 'phones'\nformat = 'owntracks'\ndriver = '/tid'",
+        )
+        .unwrap();
+        let decoder = Decoder::new(&config.sources, config.decode.clone());
+        for (topic, payload, expected) in [
+            ("drivers/d7/gps", "online", Ignored::Presence),
+            ("phones", r#"{"_type":"lwt","tst":1767225600,"tid":"d7"}"#, Ignored::Lwt),
+        ] {
+            let decoded_for = |id: &str| {
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decode_for(Packet::Published(message), &decoder, &DriverId::new(id).unwrap())
+            };
+            let (decoded, _) = decoded_for("d7").unwrap_or_else(|| panic!("{payload}"));
+            assert_eq!(decoded.ignored, [expected]);
+            assert!(decoded_for("d8").is_none(), "{payload}");
+        }
+    }
 }
