@@ -16,6 +16,11 @@ use milepost_decode::{Decoded, Decoder, Source};
 /// Placeholder driver id when `--topic` is absent.
 const PLACEHOLDER_DRIVER: &str = "some-driver";
 
+/// Maximum bytes that `mosquitto_sub -F %j` prints for one byte of a payload: `\u001f`.
+const ESCAPED_BYTES_MAX: usize = 6;
+/// Space for the topic and the other members in a line of `mosquitto_sub -F %j`.
+const HEAD_BYTES_MAX: usize = 512 * 1024;
+
 /// The assumed source, topic and time of receipt of a message.
 #[derive(Debug, Clone)]
 pub struct Origin {
@@ -71,8 +76,11 @@ pub fn decode_lines(
 ) -> Result<bool> {
     let decoder = Decoder::new(&config.sources, config.decode.clone()).listing_unread();
     let (mut line, mut decoded, mut is_good) = (Vec::new(), Decoded::default(), true);
-    while let Some(length) =
-        lines::next_line(&mut input, &mut line).context("cannot read the messages")?
+    // Keep the whole line of any message that the decoder accepts.
+    let payload_bytes_max = config.decode.payload_bytes_max.saturating_mul(ESCAPED_BYTES_MAX);
+    let line_bytes_max = payload_bytes_max.saturating_add(HEAD_BYTES_MAX);
+    while let Some(length) = lines::next_line_up_to(line_bytes_max, &mut input, &mut line)
+        .context("cannot read the messages")?
     {
         origin.received_at = clock();
         decoded.clear();

@@ -192,6 +192,15 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
         "{printed:#?}"
     );
 
+    // Escaped once more, a payload below the limit makes a line above it.
+    let text = "\\\"".repeat(300_000);
+    let long =
+        format!(r#"{{"_type":"location","lat":1,"lon":2,"tst":1767225599,"text":"{text}"}}"#);
+    let line = captured("owntracks/jo/phone", &long);
+    assert!(long.len() < 1 << 20 && line.len() > 1 << 20, "{} {}", long.len(), line.len());
+    let (printed, is_good) = stream(None, &line, 9).unwrap();
+    assert!(is_good && printed[0].contains(r#""driver_id":"jo:phone""#), "{is_good}");
+
     // The lines are payloads only, and the reader closes early.
     let payloads = format!("{fix}\n{fix}\n{fix}");
     let (printed, is_good) = stream(Some("owntracks/jo/phone"), &payloads, 2).unwrap();
