@@ -389,6 +389,7 @@ mod tests {
                 &["'a/b'", "'+/+'", "'a+/b'", "'$share/g/a/+'", "'a/+/#'", "['']", "[]"],
             ),
             ("mqtt.topics", &["['a/+/gps', '+/x/gps']", "['a/+', 'a/+']"]),
+            ("mqtt.group", &["'a/b'", "\"a\\u0000b\"", "\"a\\tb\""]),
             (
                 "clickhouse.url",
                 &["'mqtt://h'", "['http://a', 'http://b']", "['http://a', 'https://b']", "[]"],

@@ -167,8 +167,10 @@ pub(super) fn user_name(text: String) -> Result<String, String> {
 
 /// Checks the name of a share group.
 pub(super) fn group(text: String) -> Result<String, String> {
-    if text.is_empty() || text.contains(['/', '+', '#']) {
-        return Err(format!("\"{text}\": a share group must not be empty or contain /, + or #"));
+    if text.is_empty() || text.contains(['/', '+', '#']) || text.chars().any(char::is_control) {
+        return Err(format!(
+            "{text:?}: a share group must not be empty or contain /, +, # or control characters"
+        ));
     }
     Ok(text)
 }
