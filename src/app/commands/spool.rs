@@ -201,7 +201,10 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub async fn replay(config: &Config) -> Result<Outcome> {
     let settings = settings(config)?;
     // A missing directory is a mistake here, not an empty spool.
-    ensure!(settings.dir.is_dir(), "spool.dir: {} does not exist", settings.dir.display());
+    let dir = settings.dir.display();
+    let found = fs::metadata(&settings.dir);
+    let found = found.with_context(|| format!("spool.dir: {dir} cannot be looked at"))?;
+    ensure!(found.is_dir(), "spool.dir: {dir} is not a directory");
     let (spool, inventory) = Spool::open(&settings.dir, settings.bytes_max)?;
     let clickhouse = Arc::new(ClickHouse::new(&config.clickhouse)?);
     let mut signals = Signals::new()?;
@@ -333,4 +336,25 @@ async fn replay_all(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn replay_says_why_the_directory_cannot_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        for (dir, expected) in [
+            (folder.path().join("missing"), "No such file"),
+            (file.join("spool"), "Not a directory"),
+            (file, "is not a directory"),
+        ] {
+            let config = Config::parse(&format!("[spool]\ndir = '{}'", dir.display())).unwrap();
+            let error = replay(&config).await.unwrap_err();
+            assert!(format!("{error:#}").contains(expected), "{error:#}");
+        }
+    }
 }
