@@ -367,6 +367,9 @@ mod tests {
             }
         }
         assert!(parse("source.topic = ''").is_ok());
+        for toml in ["[[sources]]", "[[sources]]\nformat = ''\n[[sources]]\ntopic = 'a/+'"] {
+            assert_one_violation(toml, "sources[1].topic: ");
+        }
         assert!(parse("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
     }
 
