@@ -51,14 +51,20 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
 #[derive(Deserialize)]
 struct MosquittoMessage {
     topic: String,
-    payload: String,
-    /// A line without this member counts as a payload, even if it has the members `topic` and
-    /// `payload`.
+    /// The payload up to its first NUL byte; null if the payload is empty.
+    payload: Option<String>,
+    /// Length of the whole payload. A line without this member counts as a payload, even if it has
+    /// the members `topic` and `payload`.
     #[serde(rename = "payloadlen")]
-    _bytes: u64,
+    bytes: usize,
+    /// 0 or 1; a newer Mosquitto prints false or true.
     #[serde(default)]
-    retain: u8,
+    retain: serde_json::Value,
 }
+
+/// Advice for a payload that is not text.
+const NOT_TEXT: &str = "mosquitto_sub -F %j prints only text: save this payload with mosquitto_sub \
+                        -C 1 -N > FILE, and run milepost decode --topic TOPIC FILE";
 
 /// Decodes each line as a message of its own and passes its rows to `print` before reading the next
 /// line. Ends early if `print` returns `false`. A line is an object that `mosquitto_sub -F %j`
@@ -84,14 +90,23 @@ pub fn decode_lines(
     {
         origin.received_at = clock();
         decoded.clear();
-        let message_line: Option<MosquittoMessage> = serde_json::from_slice(&line).ok();
+        let text = String::from_utf8_lossy(&line);
+        let message_line: Option<MosquittoMessage> = serde_json::from_str(&text).ok();
         let mut text = match message_line {
-            Some(MosquittoMessage { topic, payload, retain, .. }) => {
+            Some(MosquittoMessage { topic, payload, bytes, retain }) => {
+                let payload = payload.unwrap_or_default();
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, origin.received_at, &mut decoded);
-                let message =
-                    json!({"topic": topic, "bytes": payload.len(), "retained": retain == 1});
-                format!("{}\n", json!({ "message": message }))
+                let is_retained = retain == 1 || retain == true;
+                let message = json!({"topic": topic, "bytes": bytes, "retained": is_retained});
+                let mut lines = format!("{}\n", json!({ "message": message }));
+                // A text that ends with NUL bytes is complete without them.
+                if payload.len() != bytes && !decoded.rejects.is_empty() {
+                    decoded.clear();
+                    is_good = false;
+                    lines += &format!("{}\n", json!({"unreadable": {"hint": NOT_TEXT}}));
+                }
+                lines
             }
             None => {
                 let topic = topic(&config.sources, &origin)?;
