@@ -404,7 +404,7 @@ mod tests {
             ("clickhouse.shards", &["true"]),
             ("clickhouse.insert_quorum", &["2"]),
             ("clickhouse.replication", &["'zookeeper'"]),
-            ("clickhouse.retention.positions_volume", &["'a b'"]),
+            ("clickhouse.retention.positions_volume", &["'a b'", "\"a'b\""]),
             ("shutdown.leave", &["'perhaps'"]),
             (
                 "shutdown.peers",
@@ -472,6 +472,7 @@ mod tests {
         for toml in [
             "mqtt.topics = ['drivers/+/gps', '+']",
             "clickhouse.retention = { positions_days = 40, rollups_days = 40 }",
+            "clickhouse.retention = { positions_policy = 'hot-cold', positions_volume = 's3.a' }",
             "spool.bytes_max = 8388607", // the spool is off
             "batch.members_age_max = '0s'",
             "batch.members_age_max = '8s'\nshutdown.peers = ['h:1']",

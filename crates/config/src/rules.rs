@@ -191,7 +191,17 @@ pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
     Ok(topics)
 }
 
-/// Checks the name of a database, volume or policy.
+/// Checks the name of a volume or a storage policy, which is quoted in a statement. In the server's
+/// configuration, it is the name of an XML element.
+pub(super) fn storage_name(text: String) -> Result<String, String> {
+    if text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) {
+        Ok(text)
+    } else {
+        Err(format!("\"{text}\": must contain only letters, digits and _ - ."))
+    }
+}
+
+/// Checks the name of a database.
 pub(super) fn identifier(text: String) -> Result<String, String> {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if text.is_empty() || !is_plain || text.starts_with(|c: char| c.is_ascii_digit()) {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::rules::{
     broker_addresses, client_id, cluster_name, group, host_name, http_url, http_urls, identifier,
-    log_filter, peers, shown_webhook_url, topic_prefix, topics, user_name, webhook_url,
+    log_filter, peers, shown_webhook_url, storage_name, topic_prefix, topics, user_name,
+    webhook_url,
 };
 use super::settings::Settings;
 use super::sources;
@@ -189,7 +190,7 @@ impl Retention {
 /// Reads an optional name, which milepost puts into quotes in a statement.
 fn optional_name(settings: &mut Settings, key: &str) -> Option<String> {
     let name = settings.optional(key)?;
-    settings.valid(key, identifier(name))
+    settings.valid(key, storage_name(name))
 }
 
 /// Default of `clickhouse.url`.
