@@ -43,6 +43,7 @@ struct Answer {
     /// Time at which the member was asked.
     at: Instant,
     name: String,
+    group: String,
     /// Lines of `/readyz`; empty if the member is ready.
     unready: Vec<String>,
     /// Values of the metrics, summed over their labels.
@@ -55,6 +56,9 @@ struct Answer {
 #[derive(Debug, Default, Serialize)]
 struct Row {
     name: String,
+    /// The share group; empty if the member did not answer.
+    #[serde(skip)]
+    group: String,
     address: String,
     answers: bool,
     ready: bool,
@@ -136,10 +140,18 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
             Err(why) => rows.push(unanswered_row(address.to_string(), why)),
         }
     }
-    // A host name may resolve to an IPv4 and an IPv6 address of one member. Show that member once.
-    rows.sort_by(|a, b| (&a.name, !a.answers, &a.address).cmp(&(&b.name, !b.answers, &b.address)));
-    rows.dedup_by(|next, row| next.answers && row.answers && next.name == row.name);
-    (Screen(rows), now)
+    (Screen(sorted_members(rows)), now)
+}
+
+/// Sorts the rows. Keeps one row of each member: a host name may resolve to an IPv4 and an IPv6
+/// address of one member. Members of two groups may have the same name, such as `milepost-0`.
+fn sorted_members(mut rows: Vec<Row>) -> Vec<Row> {
+    let key = |row: &Row| (row.name.clone(), row.group.clone(), !row.answers, row.address.clone());
+    rows.sort_by_cached_key(key);
+    rows.dedup_by(|next, row| {
+        next.answers && row.answers && (&next.name, &next.group) == (&row.name, &row.group)
+    });
+    rows
 }
 
 fn unanswered_row(address: String, why: String) -> Row {
@@ -154,9 +166,11 @@ async fn ask(address: SocketAddr) -> Result<Answer, String> {
     let (status, ready) = get(address, "/readyz", METRICS_BYTES_MAX).await?;
     let (_, metrics) = get(address, "/metrics", METRICS_BYTES_MAX).await?;
     let unready = if status == StatusCode::OK { Vec::new() } else { lines(&ready) };
+    let MemberStatus { name, group, .. } = MemberStatus::from_json(&member)?;
     let mut answer = Answer {
         at,
-        name: MemberStatus::from_json(&member)?.name,
+        name,
+        group,
         unready,
         values: BTreeMap::new(),
         buckets: BTreeMap::new(),
@@ -224,6 +238,7 @@ fn member_row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row
     let quantile = |name: &str, share: f64| now.quantile(before?, name, share);
     Row {
         name: now.name.clone(),
+        group: now.group.clone(),
         address: address.to_string(),
         answers: true,
         ready: now.unready.is_empty(),
@@ -350,7 +365,8 @@ mod tests {
 
     fn answer(name: &str, at: Instant, metrics: &str) -> Answer {
         let (values, buckets) = (BTreeMap::new(), BTreeMap::new());
-        let mut answer = Answer { at, name: name.to_owned(), unready: Vec::new(), values, buckets };
+        let (name, group) = (name.to_owned(), "g".to_owned());
+        let mut answer = Answer { at, name, group, unready: Vec::new(), values, buckets };
         metrics.lines().for_each(|line| answer.add_sample(line));
         answer
     }
@@ -405,6 +421,21 @@ mod tests {
         // A row has no rates without an earlier answer, and none after a restart.
         assert_eq!(super::member_row(address, &after, None).messages_per_second, None);
         assert_eq!(super::member_row(address, &before, Some(&after)).messages_per_second, None);
+    }
+
+    #[test]
+    fn member_with_two_addresses_is_shown_once_but_members_of_two_groups_are_two() {
+        let row = |address: &str, group: &str| Row {
+            group: group.to_owned(),
+            ..member_row(address.parse().unwrap(), &answer("m-0", Instant::now(), ""), None)
+        };
+        let shown = |groups: [&str; 3]| {
+            let addresses = ["127.0.0.1:1", "[::1]:1", "10.0.0.1:1"];
+            let rows = addresses.iter().zip(groups).map(|(address, group)| row(address, group));
+            sorted_members(rows.collect()).len()
+        };
+        assert_eq!(shown(["live", "live", "live"]), 1);
+        assert_eq!(shown(["live", "staging", "live"]), 2);
     }
 
     /// Answers one request on each connection.
