@@ -167,14 +167,8 @@ async fn ask(address: SocketAddr) -> Result<Answer, String> {
     let (_, metrics) = get(address, "/metrics", METRICS_BYTES_MAX).await?;
     let unready = if status == StatusCode::OK { Vec::new() } else { lines(&ready) };
     let MemberStatus { name, group, .. } = MemberStatus::from_json(&member)?;
-    let mut answer = Answer {
-        at,
-        name,
-        group,
-        unready,
-        values: BTreeMap::new(),
-        buckets: BTreeMap::new(),
-    };
+    let mut answer =
+        Answer { at, name, group, unready, values: BTreeMap::new(), buckets: BTreeMap::new() };
     for line in lines(&metrics).iter().filter_map(|line| line.strip_prefix("milepost_")) {
         answer.add_sample(line);
     }
