@@ -2,7 +2,8 @@
 //!
 //! Each refresh costs a member three HTTP requests, and needs neither the broker nor ClickHouse.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -111,17 +112,21 @@ pub async fn top(
 }
 
 type Answers = BTreeMap<SocketAddr, Answer>;
+/// The host name of each address, as its index in the list of members.
+type Hosts = BTreeMap<SocketAddr, usize>;
 
 /// Asks all members. Returns the screen, and the answers for the rates of the next screen.
 async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     let (mut rows, mut requests, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
-    let mut queried = BTreeSet::new();
-    for Peer { host, port } in members {
+    let (mut hosts, mut unanswered) = (Hosts::new(), Vec::new());
+    for (index, Peer { host, port }) in members.iter().enumerate() {
         let resolved = timeout(ANSWER_TIMEOUT, resolve(host, *port)).await;
         match resolved.unwrap_or_else(|_| Err("its host name was not resolved in time".to_owned()))
         {
             Ok(addresses) => {
-                for address in addresses.into_iter().filter(|address| queried.insert(*address)) {
+                for address in addresses {
+                    let Entry::Vacant(entry) = hosts.entry(address) else { continue };
+                    entry.insert(index);
                     requests.spawn(async move {
                         let late = |_| Err(format!("no answer within {ANSWER_TIMEOUT:?}"));
                         (address, timeout(ANSWER_TIMEOUT, ask(address)).await.unwrap_or_else(late))
@@ -137,10 +142,25 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
                 rows.push(member_row(address, &answer, before.get(&address)));
                 now.insert(address, answer);
             }
-            Err(why) => rows.push(unanswered_row(address.to_string(), why)),
+            Err(why) => unanswered.push((address, why)),
         }
     }
+    unanswered.retain(|(address, _)| !is_unused_family(address, &hosts, &now));
+    rows.extend(
+        unanswered.into_iter().map(|(address, why)| unanswered_row(address.to_string(), why)),
+    );
     (Screen(sorted_members(rows)), now)
+}
+
+/// Returns whether the members of this address's host name listen on the other address family only:
+/// `localhost` has an IPv4 and an IPv6 address, and a member may listen on one of them.
+fn is_unused_family(address: &SocketAddr, hosts: &Hosts, answers: &Answers) -> bool {
+    let host = hosts.get(address);
+    let is_used = |is_ipv4: bool| {
+        let mut answered = answers.keys().filter(|other| hosts.get(*other) == host);
+        answered.any(|other| other.is_ipv4() == is_ipv4)
+    };
+    !is_used(address.is_ipv4()) && is_used(!address.is_ipv4())
 }
 
 /// Sorts the rows. Keeps one row of each member: a host name may resolve to an IPv4 and an IPv6
@@ -430,6 +450,17 @@ mod tests {
         };
         assert_eq!(shown(["live", "live", "live"]), 1);
         assert_eq!(shown(["live", "staging", "live"]), 2);
+    }
+
+    #[test]
+    fn address_family_on_which_a_host_does_not_listen_is_not_shown() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let [v4, v6, other_v6] = ["127.0.0.1:1", "[::1]:1", "[fd00::7]:1"].map(address);
+        let hosts = Hosts::from([(v4, 0), (v6, 0), (other_v6, 1)]);
+        let answers = Answers::from([(v4, answer("m", Instant::now(), ""))]);
+        assert!(is_unused_family(&v6, &hosts, &answers));
+        assert!(!is_unused_family(&other_v6, &hosts, &answers), "another host name");
+        assert!(!is_unused_family(&v6, &hosts, &Answers::new()), "nobody answers");
     }
 
     /// Answers one request on each connection.
