@@ -512,23 +512,16 @@ async fn count_or_erase_in_spool(
     driver_id: DriverId,
     remove: bool,
 ) -> Result<InSpool> {
+    let in_spool = |description: String, is_clean| Ok(InSpool { description, is_clean });
     let Some(settings) = config.spool.clone() else {
-        let description = "spool.dir is not set here".to_owned();
-        return Ok(InSpool { description, is_clean: true });
+        return in_spool("spool.dir is not set here".to_owned(), true);
     };
     let dir = settings.dir.display().to_string();
     // `exists` would return `false` for a directory that this user may not look into.
     match settings.dir.try_exists() {
         Ok(true) => {}
-        Ok(false) => {
-            return Ok(InSpool { description: format!("{dir} does not exist"), is_clean: true });
-        }
-        Err(error) => {
-            let description = format!(
-                "{dir} was not looked at: {error}; run the command as the user who runs milepost"
-            );
-            return Ok(InSpool { description, is_clean: false });
-        }
+        Ok(false) => return in_spool(format!("{dir} does not exist"), true),
+        Err(error) => return in_spool(format!("{dir} was not looked at: {error}"), false),
     }
     if !remove {
         let found =
