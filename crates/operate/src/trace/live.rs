@@ -86,7 +86,7 @@ pub async fn follow(
         if now >= ping_at {
             let mut ping = BytesMut::new();
             codec::put_ping(&mut ping)?;
-            probe.send(&ping).await?;
+            probe.send(&ping).await.context("the broker")?;
             ping_at = now + PING_EVERY;
         }
         if !waiting.is_empty() && (now >= query_at || now >= until) {
@@ -115,7 +115,12 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
         let client_id = format!("{}-trace-{:08x}", mqtt.client_id, fastrand::u32(..));
         match Client::open_as(client_id, target, Duration::ZERO).await {
             Ok((mut probe, _)) => {
-                let grants = probe.subscribe(&mqtt.topics, Qos::AtMostOnce).await?;
+                // Some brokers close the connection instead of refusing a forbidden subscription.
+                let grants = probe.subscribe(&mqtt.topics, Qos::AtMostOnce).await;
+                let grants = grants.with_context(|| {
+                    let topics = mqtt.topics.join(", ");
+                    format!("{node}: the subscription to {topics} without a group failed")
+                })?;
                 for (topic, grant) in mqtt.topics.iter().zip(grants) {
                     if !matches!(grant, Grant::Granted(_)) {
                         bail!(
@@ -202,9 +207,29 @@ async fn take_outcomes(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use milepost_decode::{Ignored, Message};
 
     use super::*;
+
+    #[tokio::test]
+    async fn error_names_the_subscription_that_the_broker_does_not_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("mqtt://{}", listener.local_addr().unwrap());
+        let broker = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut packet = [0; 4096];
+            let _ = stream.read(&mut packet).await; // CONNECT
+            stream.write_all(&[0x20, 3, 0, 0, 0]).await.unwrap(); // CONNACK: success
+            let _ = stream.read(&mut packet).await; // SUBSCRIBE; then the connection is closed
+        };
+        let config = Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
+        let (subscribed, ()) = tokio::join!(subscribe(&config.mqtt), broker);
+        let error = format!("{:#}", subscribed.err().unwrap());
+        assert!(error.contains("drivers/+/gps without a group failed: the broker"), "{error}");
+    }
 
     /// A device that has no fix yet still reaches the broker.
     #[test]
