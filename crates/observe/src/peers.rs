@@ -33,8 +33,9 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const WIDEN_EVERY: Duration = Duration::from_millis(250);
 /// Maximum number of addresses to which requests are sent. A group is smaller.
 const ADDRESSES_MAX: usize = 256;
-/// Maximum bytes of a `/member` document. A longer answer is an error.
-pub const MEMBER_BYTES_MAX: usize = 64 * 1024;
+/// Maximum bytes of a `/member` document, which lists the topics of all sources. A longer answer is
+/// an error.
+pub const MEMBER_BYTES_MAX: usize = 1024 * 1024;
 
 /// How to handle a host name that does not resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_of_many_sources_are_read() {
+    async fn answers_of_a_member_with_many_sources_are_read() {
         let sources = 0..200;
         let unread = sources.flat_map(|source| {
             (0..21).map(move |field| {
@@ -487,12 +487,20 @@ mod tests {
             })
         });
         let metrics = unread.collect::<String>() + "milepost_mqtt_window 400\n";
-        assert!(metrics.len() > 3 * MEMBER_BYTES_MAX, "{}", metrics.len());
-        let member = r#"{"erased":null,"group":"g","leaving":false,"name":"m","spool_files":0,
-            "subscribed":true,"topics":[]}"#;
+        let status = MemberStatus {
+            name: "m".to_owned(),
+            group: "g".to_owned(),
+            topics: (0..2_000).map(|source| format!("fleet/of/customer/{source}/+/gps")).collect(),
+            subscribed: true,
+            leaving: false,
+            erased: None,
+            spool_files: 0,
+        };
+        let member = status.to_json();
+        assert!(metrics.len() > 200_000 && member.len() > 65_536, "{}", member.len());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let bodies = [member, "ready\n", &metrics];
+        let bodies = [&*member, "ready\n", &metrics];
         let (answer, ()) = tokio::join!(ask(address), serve(listener, bodies));
         let answer = answer.unwrap_or_else(|why| panic!("{why}"));
         assert!(answer.name == "m" && answer.value("mqtt_window") > 399.0, "{}", answer.name);
