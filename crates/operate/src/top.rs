@@ -490,7 +490,7 @@ mod tests {
         let status = MemberStatus {
             name: "m".to_owned(),
             group: "g".to_owned(),
-            topics: (0..2_000).map(|source| format!("fleet/of/customer/{source}/+/gps")).collect(),
+            topics: (0..3_000).map(|source| format!("fleet/of/customer/{source}/+/gps")).collect(),
             subscribed: true,
             leaving: false,
             erased: None,
