@@ -724,8 +724,10 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
     world.publish(&[
         ("drivers/other/gps", br#"{"lat":1,"lng":2,"seq":99}"#),
         ("drivers/d7/gps", br#"{"lat":91,"lng":1}"#),
+        ("drivers/d7/gps", b"online"),
         ("drivers/d7/gps", dated.as_bytes()),
     ])?;
+    wait_for_line(&mut live, &["ignored", "presence"])?;
     wait_for_line(&mut live, &["position", "25.5", "12.5"])?;
     wait_for_line(&mut live, &["reject", "lat_range"])?;
     wait_for_line(&mut live, &["stored", r#""seq":1"#, "within_ms"])?;

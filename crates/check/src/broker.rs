@@ -116,7 +116,11 @@ fn check_transport(
     report.transport(["broker TLS", "broker"], mqtt.tls.as_ref(), &node.host, advice);
     let has_certificate = mqtt.tls.as_ref().is_some_and(|files| files.cert.is_some());
     if login.is_some() || has_certificate {
-        let how = if has_certificate { "with a certificate" } else { "with a password" };
+        let how = match (has_certificate, &mqtt.password) {
+            (true, _) => "with a certificate",
+            (false, Some(_)) => "with a password",
+            (false, None) => "without a password",
+        };
         report.ok(
             "broker login",
             format!(
@@ -437,4 +441,25 @@ async fn check_message(
         ),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Level;
+
+    #[test]
+    fn login_without_a_password_is_reported_as_such() {
+        for (password, expected) in
+            [("password = 'secret'", "with a password"), ("", "accepts jo without a password")]
+        {
+            let config = Config::parse(&format!("[mqtt]\nusername = 'jo'\n{password}")).unwrap();
+            let login = client::login(&config.mqtt).unwrap();
+            let node = &config.mqtt.nodes[0];
+            let target = BrokerTarget { mqtt: &config.mqtt, node, login: login.as_ref() };
+            let mut report = Report::default();
+            check_transport(&mut report, &config, target);
+            assert!(report.has_finding(Level::Ok, "broker login", expected), "{report}");
+        }
+    }
 }

@@ -63,6 +63,13 @@ fn try_to_write(dir: &Path) -> std::io::Result<()> {
     written.and(removed)
 }
 
+/// Returns the number of free bytes. `f_bavail` counts units of `f_frsize`. On FUSE, `f_bsize`, the
+/// preferred size of a transfer, can be many times as large.
+fn free_bytes(found: &StatFs) -> u64 {
+    let unit = if found.f_frsize == 0 { found.f_bsize } else { found.f_frsize };
+    found.f_bavail.saturating_mul(u64::try_from(unit).unwrap_or(0))
+}
+
 fn report_kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
     let dir = spool.dir.display();
     #[expect(
@@ -87,8 +94,7 @@ fn report_kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
         ),
         _ => report.ok(SUBJECT, format!("{dir}: can be written")),
     }
-    let block = u64::try_from(found.f_bsize).unwrap_or(0);
-    let free = found.f_bavail.saturating_mul(block);
+    let free = free_bytes(found);
     // If the spool does not exist yet, its usage is 0.
     let used = std::fs::read_dir(&spool.dir).map_or(0, |files| {
         files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum::<u64>()
@@ -105,5 +111,19 @@ fn report_kind_and_space(report: &mut Report, spool: &Spool, found: &StatFs) {
             "spool space",
             format!("{free} bytes are free, spool.bytes_max allows the spool {wanted} more"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_space_is_counted_in_fragments() {
+        let mut found = statfs(".").unwrap();
+        (found.f_bsize, found.f_frsize, found.f_bavail) = (1 << 20, 4_096, 10);
+        assert_eq!(free_bytes(&found), 40_960);
+        found.f_frsize = 0; // an old kernel does not fill it
+        assert_eq!(free_bytes(&found), 10 << 20);
     }
 }

@@ -46,6 +46,9 @@ pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -
     let own = engine_full.split([' ', ',']).skip_while(|word| *word != name).nth(2);
     let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
     let text = own.or_else(default)?;
+    if let Ok(is_on) = text.parse::<bool>() {
+        return Some(u64::from(is_on)); // as ALTER TABLE … MODIFY SETTING … = true wrote it
+    }
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
@@ -406,6 +409,14 @@ mod tests {
         let mut none = Report::default();
         check_health(&mut none, &config("replication = 'macros'"), &[]);
         assert!(none.has_finding(Level::Warning, "replicas", "shows none"), "{none}");
+    }
+
+    #[test]
+    fn setting_of_a_table_may_be_a_number_or_a_boolean() {
+        let full = "MergeTree ORDER BY ts SETTINGS a = 10000, b = true, c = false";
+        let defaults = [["a", "1"], ["e", "0"]].map(|default| default.map(str::to_owned));
+        let values = ["a", "b", "c", "e", "f"].map(|name| setting(full, name, &defaults));
+        assert_eq!(values, [Some(10_000), Some(1), Some(0), Some(0), None]);
     }
 
     #[test]

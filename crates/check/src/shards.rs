@@ -91,13 +91,23 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Returns the cluster's name as SQL. A name in braces, such as `{cluster}`, is a macro of the
+/// Returns the cluster's name as SQL. A part in braces, such as `{cluster}`, is a macro of the
 /// server.
 fn cluster_name(cluster: &str) -> String {
-    match cluster.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
-        Some(name) => format!("getMacro('{name}')"),
-        None => format!("'{cluster}'"),
+    let (mut parts, mut rest) = (Vec::new(), cluster);
+    while let Some((before, after)) = rest.split_once('{')
+        && let Some((name, end)) = after.split_once('}')
+    {
+        if !before.is_empty() {
+            parts.push(format!("'{before}'"));
+        }
+        parts.push(format!("getMacro('{name}')"));
+        rest = end;
     }
+    if !rest.is_empty() || parts.is_empty() {
+        parts.push(format!("'{rest}'"));
+    }
+    if parts.len() == 1 { parts.remove(0) } else { format!("concat({})", parts.join(", ")) }
 }
 
 /// Compares the tables with the configuration and the cluster. Returns whether the configuration
@@ -298,6 +308,19 @@ mod tests {
             table_report("replication = 'macros'\ncluster = 'c'", None, &two[..1]),
         ] {
             assert!(unsharded.findings().is_empty(), "{unsharded}");
+        }
+    }
+
+    #[test]
+    fn macros_in_the_name_of_the_cluster_are_expanded() {
+        for (cluster, sql) in [
+            ("c", "'c'"),
+            ("{cluster}", "getMacro('cluster')"),
+            ("fleet_{env}", "concat('fleet_', getMacro('env'))"),
+            ("{a}{b}-x", "concat(getMacro('a'), getMacro('b'), '-x')"),
+            ("a{", "'a{'"),
+        ] {
+            assert_eq!(cluster_name(cluster), sql);
         }
     }
 

@@ -89,15 +89,20 @@ fn parse_number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<V
         return Some(json!(number));
     }
     // A float cannot hold all digits of a 64-bit integer, so parse the string once more.
-    let parsed: Option<i128> = raw.parse().ok();
-    let whole = parsed.or_else(|| (number.fract() == 0.0).then(|| whole_number(number)))?;
-    // As floats, 2^63 and 2^64 equal the limits of the types of 64 bits, but they do not fit.
-    let unsigned = || u64::try_from(whole).ok().filter(|_| field.kind != FieldType::Int(64));
-    let signed = i64::try_from(whole).ok().map(Value::from);
-    signed.or_else(|| unsigned().map(Value::from))
+    let whole = match raw.parse::<i128>() {
+        Ok(whole) => whole,
+        Err(_) if number.fract() == 0.0 => whole_number(number),
+        Err(_) => return None,
+    };
+    // The largest number of 64 bits is no float: as a float, `highest` is one above it.
+    if matches!(field.kind, FieldType::UInt(_)) {
+        u64::try_from(whole).map(Value::from).ok()
+    } else {
+        i64::try_from(whole).map(Value::from).ok()
+    }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the number is whole, and in the type's range")]
+#[expect(clippy::cast_possible_truncation, reason = "the number is whole, and at most 2^64")]
 fn whole_number(number: f64) -> i128 {
     number as i128
 }

@@ -4,20 +4,29 @@ use std::io::{self, BufRead, Read as _};
 
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
-/// Maximum bytes that are kept of a line. The decoder rejects a longer payload, and does not need
-/// the rest of the line to do so.
+/// Maximum bytes that [`next_line`] keeps of a line. With the default limits, the decoder rejects a
+/// longer payload, and does not need the rest of the line to do so.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads the next line into `line`. Keeps at most [`LINE_BYTES_MAX`] bytes, and removes whitespace,
 /// NUL and Ctrl-Z bytes at the end. Returns the length of the whole line without the removed bytes,
 /// even if only the beginning was kept. Returns `None` at the end of the input.
 pub fn next_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
+    next_line_up_to(LINE_BYTES_MAX, input, line)
+}
+
+/// Like [`next_line`], but keeps at most `bytes_max` bytes of the line.
+pub fn next_line_up_to(
+    bytes_max: usize,
+    input: &mut impl BufRead,
+    line: &mut Vec<u8>,
+) -> io::Result<Option<usize>> {
     line.clear();
-    let mut length = input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)?;
+    let mut length = input.by_ref().take(bytes_max as u64).read_until(b'\n', line)?;
     if length == 0 {
         return Ok(None);
     }
-    if line.len() == LINE_BYTES_MAX && !line.ends_with(b"\n") {
+    if line.len() == bytes_max && !line.ends_with(b"\n") {
         length += input.skip_until(b'\n')?;
     }
     // A writer with a buffer of fixed size pads its text with NUL. DOS ends a text file with Ctrl-Z

@@ -367,6 +367,9 @@ mod tests {
             }
         }
         assert!(parse("source.topic = ''").is_ok());
+        for toml in ["[[sources]]", "[[sources]]\nformat = ''\n[[sources]]\ntopic = 'a/+'"] {
+            assert_one_violation(toml, "sources[1].topic: ");
+        }
         assert!(parse("mqtt.topics = ''\nsource.topic = 'a/+'").is_ok());
     }
 
@@ -389,6 +392,7 @@ mod tests {
                 &["'a/b'", "'+/+'", "'a+/b'", "'$share/g/a/+'", "'a/+/#'", "['']", "[]"],
             ),
             ("mqtt.topics", &["['a/+/gps', '+/x/gps']", "['a/+', 'a/+']"]),
+            ("mqtt.group", &["'a/b'", "\"a\\u0000b\"", "\"a\\tb\""]),
             (
                 "clickhouse.url",
                 &["'mqtt://h'", "['http://a', 'http://b']", "['http://a', 'https://b']", "[]"],
@@ -400,7 +404,7 @@ mod tests {
             ("clickhouse.shards", &["true"]),
             ("clickhouse.insert_quorum", &["2"]),
             ("clickhouse.replication", &["'zookeeper'"]),
-            ("clickhouse.retention.positions_volume", &["'a b'"]),
+            ("clickhouse.retention.positions_volume", &["'a b'", "\"a'b\""]),
             ("shutdown.leave", &["'perhaps'"]),
             (
                 "shutdown.peers",
@@ -473,6 +477,7 @@ mod tests {
             "mqtt.topics = ['drivers/+/gps', '+']",
             "clickhouse.retention = { positions_days = 40, rollups_days = 40 }",
             "clickhouse.retention = { positions_days = 18250, rollups_days = 18250 }",
+            "clickhouse.retention = { positions_policy = 'hot-cold', positions_volume = 's3.a' }",
             "spool.bytes_max = 8388607", // the spool is off
             "batch.members_age_max = '0s'",
             "batch.members_age_max = '8s'\nshutdown.peers = ['h:1']",
@@ -527,6 +532,18 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("20000 times")), "{lines:#?}");
         assert!(lines.len() <= 101, "{}", lines.len());
         assert!(began.elapsed() < std::time::Duration::from_secs(120), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn format_for_import_is_printed_and_is_known_despite_an_invalid_source() {
+        let format = "[formats.acme]\nimport = true\nlat = '/y'\nlng = '/x'\n";
+        let config = parse(format).unwrap();
+        let again = parse(&config.to_string()).unwrap_or_else(|error| panic!("{error}: {config}"));
+        assert_eq!(again.effective(), config.effective());
+        let lines = violations(&format!("[[sources]]\ntopic = 'a/#'\n{format}"));
+        assert!(lines.len() == 1 && lines[0].starts_with("sources[1].topic: "), "{lines:#?}");
+        let lines = violations("[formats.'']\nimport = true\nlat = '/y'\nlng = '/x'\n");
+        assert!(lines.len() == 1 && lines[0].contains("must be a name"), "{lines:#?}");
     }
 
     #[test]
@@ -604,6 +621,15 @@ mod tests {
         assert!(config.to_string().contains("url = \"https://h/***\""), "{config}");
         assert!(!format!("{config:?}").contains("hunter"), "{config:?}");
         assert_eq!(config.webhook.unwrap().url, "https://h/hook?key=hunter2&to=me");
+        for (url, shown) in [
+            ("https:h?key=hunter2&to=a://b", "https://h/***"),
+            (r"https:\h\hunter2", "https://h/***"),
+            ("http://[::1]:8080/hunter2", "http://[::1]:8080/***"),
+            ("https://h:8443/", "https://h:8443/"),
+        ] {
+            let config = parse(&format!("[webhook]\nurl = '{url}'")).unwrap();
+            assert!(config.to_string().contains(&format!("url = \"{shown}\"")), "{config}");
+        }
         let source = config::File::from_str("[mqtt]\npassword = hunter2", config::FileFormat::Toml);
         let error = config::Config::builder().add_source(source).build().unwrap_err();
         let lines = Error::source(&error).to_string();

@@ -101,19 +101,32 @@ pub(super) fn webhook_url(text: String) -> Result<(String, Option<bool>), String
     }
     let is_complete =
         url.host_str().is_some_and(|host| !host.is_empty()) && url.fragment().is_none();
+    // Remove the brackets that a URL has around an IPv6 address.
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     match url.scheme() {
         // A request rejects a URL with a space, so return the URL as the library encodes it.
         "https" if is_complete => Ok((url.into(), Some(true))),
         // Positions are personal data, and a token is secret. Without TLS, they must not leave this
         // machine.
-        "http" if is_complete && tls::is_this_machine(url.host_str().unwrap_or_default()) => {
-            Ok((url.into(), Some(false)))
-        }
+        "http" if is_complete && tls::is_this_machine(host) => Ok((url.into(), Some(false))),
         "http" if is_complete => {
             Err("must be https:// unless the host is this machine: events say where people are"
                 .to_owned())
         }
         _ => Err(expected.to_owned()),
+    }
+}
+
+/// Returns a webhook's URL without what may be secret: Slack and Teams keep the secret in the path,
+/// other services in the query string. Returns an empty string if the string is not a URL.
+pub(super) fn shown_webhook_url(text: &str) -> String {
+    // Parse as a request does: `https:host/secret` and `https:\\host\secret` are URLs, too.
+    match url::Url::parse(text) {
+        Ok(url) if url.path() != "/" || url.query().is_some() => {
+            format!("{}/***", url.origin().ascii_serialization())
+        }
+        Ok(_) => text.to_owned(),
+        Err(_) => String::new(),
     }
 }
 
@@ -154,8 +167,10 @@ pub(super) fn user_name(text: String) -> Result<String, String> {
 
 /// Checks the name of a share group.
 pub(super) fn group(text: String) -> Result<String, String> {
-    if text.is_empty() || text.contains(['/', '+', '#']) {
-        return Err(format!("\"{text}\": a share group must not be empty or contain /, + or #"));
+    if text.is_empty() || text.contains(['/', '+', '#']) || text.chars().any(char::is_control) {
+        return Err(format!(
+            "{text:?}: a share group must not be empty or contain /, +, # or control characters"
+        ));
     }
     Ok(text)
 }
@@ -176,7 +191,17 @@ pub(super) fn topics(topics: Vec<String>) -> Result<Vec<String>, String> {
     Ok(topics)
 }
 
-/// Checks the name of a database, volume or policy.
+/// Checks the name of a volume or a storage policy, which is quoted in a statement. In the server's
+/// configuration, it is the name of an XML element.
+pub(super) fn storage_name(text: String) -> Result<String, String> {
+    if text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c)) {
+        Ok(text)
+    } else {
+        Err(format!("\"{text}\": must contain only letters, digits and _ - ."))
+    }
+}
+
+/// Checks the name of a database.
 pub(super) fn identifier(text: String) -> Result<String, String> {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if text.is_empty() || !is_plain || text.starts_with(|c: char| c.is_ascii_digit()) {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::rules::{
     broker_addresses, client_id, cluster_name, group, host_name, http_url, http_urls, identifier,
-    log_filter, peers, topic_prefix, topics, user_name, webhook_url,
+    log_filter, peers, shown_webhook_url, storage_name, topic_prefix, topics, user_name,
+    webhook_url,
 };
 use super::settings::Settings;
 use super::sources;
@@ -191,7 +192,7 @@ impl Retention {
 /// Reads an optional name, which milepost puts into quotes in a statement.
 fn optional_name(settings: &mut Settings, key: &str) -> Option<String> {
     let name = settings.optional(key)?;
-    settings.valid(key, identifier(name))
+    settings.valid(key, storage_name(name))
 }
 
 /// Default of `clickhouse.url`.
@@ -367,14 +368,7 @@ impl Events {
 impl Webhook {
     pub(super) fn read(settings: &mut Settings) -> Option<Self> {
         let url: String = settings.read("webhook.url").unwrap_or_default();
-        // Slack and Teams keep the secret in the path, other services in the query string.
-        let host_end = url.find("://").map_or(0, |at| at + 3);
-        let path_at = url[host_end..].find(['/', '?', '#']).map(|at| host_end + at);
-        let shown = match path_at {
-            Some(at) if url[at..] != *"/" => format!("{}/***", &url[..at]),
-            Some(_) | None => url.clone(),
-        };
-        settings.add_effective("webhook.url", &shown);
+        settings.add_effective("webhook.url", &shown_webhook_url(&url));
         let (url, with_tls) = settings.valid("webhook.url", webhook_url(url)).unwrap_or_default();
         let ca = settings.path("webhook.ca_file");
         let has_ca = ca.is_some();

@@ -61,13 +61,11 @@ impl Settings {
     pub fn new(values: config::Map<String, Value>) -> Self {
         let mut given = BTreeMap::new();
         flatten("", values, &mut given);
-        let is_empty =
-            |value: &Value| matches!(&value.kind, ValueKind::String(text) if text.is_empty());
         // Keep an empty topic in `[[sources]]`: otherwise an entry that has no other key would be
         // ignored without a violation.
         let is_needed = |key: &str| key.starts_with("sources[") && key.ends_with("].topic");
         let (empty, given): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            given.into_iter().partition(|(key, value)| is_empty(value) && !is_needed(key));
+            given.into_iter().partition(|(key, value)| is_empty_text(value) && !is_needed(key));
         let empty_keys = empty.into_keys().collect();
         let given_keys = given.keys().cloned().collect();
         Self { values: given, given_keys, empty_keys, ..Self::default() }
@@ -331,8 +329,8 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
             flatten(&key, table, into);
         } else if let Some(sections) = sections(&value) {
             for (index, mut table) in sections.into_iter().enumerate() {
-                if table.is_empty() {
-                    // Keep an empty entry, so that it is reported.
+                if table.values().all(is_empty_text) {
+                    // Keep an entry without values, so that it is reported.
                     table.insert("topic".to_owned(), "".into());
                 }
                 flatten(&format!("{key}[{}]", index + 1), table, into);
@@ -341,6 +339,11 @@ fn flatten(prefix: &str, values: config::Map<String, Value>, into: &mut BTreeMap
             into.insert(key, value);
         }
     }
+}
+
+/// Returns whether the value is an empty string, which counts as unset.
+fn is_empty_text(value: &Value) -> bool {
+    matches!(&value.kind, ValueKind::String(text) if text.is_empty())
 }
 
 /// Returns the sections of `[[name]]`; `None` if the value is not a list of sections.

@@ -14,8 +14,16 @@ use milepost_decode::{
     TimeUnit, Zone, overlap,
 };
 
-/// Mappings by NAME of `[formats.NAME]`; `None` after a violation.
-type Mappings = BTreeMap<String, Option<Arc<Mapping>>>;
+/// The sections `[formats.NAME]` by NAME.
+type Mappings = BTreeMap<String, Configured>;
+
+/// A section `[formats.NAME]`.
+struct Configured {
+    /// `None` after a violation.
+    mapping: Option<Arc<Mapping>>,
+    /// Whether the mapping may be for `milepost import` only (the key `import`).
+    is_for_import: bool,
+}
 
 /// Returns whether any key of a source is given.
 pub(super) fn are_given(settings: &Settings) -> bool {
@@ -32,7 +40,8 @@ pub(super) fn read(
     let mappings = read_mappings(settings);
     let sources = read_sources(settings, topics, &mappings);
     let sources = keep_fields(settings, sources, fields);
-    (sources, mappings.into_iter().filter_map(|(name, mapping)| Some((name, mapping?))).collect())
+    let mappings = mappings.into_iter();
+    (sources, mappings.filter_map(|(name, configured)| Some((name, configured.mapping?))).collect())
 }
 
 /// Makes every source keep the values from which fields are computed.
@@ -118,11 +127,10 @@ fn report_overlaps(settings: &mut Settings, key: &str, sources: &[Source]) {
 
 /// Reports each mapping that neither a source nor `milepost import` uses.
 fn report_unused(settings: &mut Settings, mappings: &Mappings) {
-    for (name, mapping) in mappings {
-        let is_for_import =
-            settings.read::<bool>(&format!("formats.{name}.import")).unwrap_or(false);
+    for (name, Configured { mapping, is_for_import }) in mappings {
         // A source that uses the mapping holds a clone of its `Arc`.
-        if !is_for_import && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1)
+        if !*is_for_import
+            && mapping.as_ref().is_some_and(|mapping| Arc::strong_count(mapping) == 1)
         {
             let problem = format!(
                 "no source uses it: set format = \"{name}\" in one, set import = true for \
@@ -261,7 +269,9 @@ impl Entry<'_> {
             _ => match (shipped(&name, unit), mappings.get(&name)) {
                 (Some(_), _) if needs_unit && unit.is_none() => return None,
                 (Some(mapping), _) => Format::Mapped(Arc::new(mapping)),
-                (None, Some(mapping)) => Format::Mapped(Arc::clone(mapping.as_ref()?)),
+                (None, Some(configured)) => {
+                    Format::Mapped(Arc::clone(configured.mapping.as_ref()?))
+                }
                 (None, None) => {
                     let configured = mappings.keys().map(String::as_str);
                     let names: Vec<_> = Format::NAMES.into_iter().chain(configured).collect();
@@ -332,7 +342,16 @@ impl Entry<'_> {
         self.valid("keep", Keep::of_names(&names)).unwrap_or(Keep::Nothing)
     }
 
-    /// Reads `[formats.NAME]`; `None` after a violation.
+    /// Reads `import` of `[formats.NAME]`.
+    fn read_import(&mut self) -> bool {
+        let is_for_import: Option<bool> = self.settings.read(&self.key("import"));
+        if let Some(is_for_import) = &is_for_import {
+            self.add_effective("import", is_for_import);
+        }
+        is_for_import.unwrap_or(false)
+    }
+
+    /// Reads the other keys of `[formats.NAME]`; `None` after a violation.
     fn read_mapping(mut self) -> Option<Mapping> {
         let points = self.pointer("points");
         let (lat, lng) = (self.required("lat"), self.required("lng"));
@@ -500,8 +519,8 @@ fn read_mappings(settings: &mut Settings) -> Mappings {
     for name in settings.names_in("formats.") {
         let section = format!("formats.{name}");
         let is_taken = Format::NAMES.contains(&&*name);
-        let is_name =
-            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         if is_taken {
             settings
                 .add_violation(&section, "milepost ships a format of this name; choose another");
@@ -509,10 +528,10 @@ fn read_mappings(settings: &mut Settings) -> Mappings {
         if !is_name {
             settings.add_violation(&section, "must be a name of letters, digits, _ and -");
         }
-        let mapping = Entry { settings, effective_section: section.clone(), section }
-            .read_mapping()
-            .map(Arc::new);
-        mappings.insert(name, mapping.filter(|_| is_name && !is_taken));
+        let mut entry = Entry { settings, effective_section: section.clone(), section };
+        let is_for_import = entry.read_import();
+        let mapping = entry.read_mapping().map(Arc::new).filter(|_| is_name && !is_taken);
+        mappings.insert(name, Configured { mapping, is_for_import });
     }
     mappings
 }

@@ -242,8 +242,14 @@ impl Decoder {
         self.sources.iter().map(Source::topic)
     }
 
-    /// Returns the driver of a rejected message, if the message names one.
-    fn find_driver(&self, message: Message<'_>, fallback: Option<DriverId>) -> Option<DriverId> {
+    /// Returns the driver of a rejected or ignored message, if its topic names one, or its payload,
+    /// which must not be compressed.
+    #[must_use]
+    pub fn find_driver(
+        &self,
+        message: Message<'_>,
+        fallback: Option<DriverId>,
+    ) -> Option<DriverId> {
         let (_, _, driver) = self.find_source(message.topic)?;
         // No point is known: the whole payload stands for the point and for the object around it.
         driver.ok()?.id([message.payload; 2], fallback).ok()

@@ -12,5 +12,6 @@
 
 mod command;
 mod erase;
+mod in_spool;
 
 pub use self::command::COMMANDS;

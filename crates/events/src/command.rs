@@ -7,7 +7,8 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 
 use milepost_command::process::{
-    exit_code, log_start, put, read_file, success_if, with_logs, with_logs_and_runtime,
+    as_bad_usage, exit_code, log_start, put, read_file, success_if, with_logs,
+    with_logs_and_runtime,
 };
 use milepost_command::{Companion, Run, Shown as _};
 use milepost_config::Config;
@@ -26,6 +27,7 @@ struct Events {}
 
 impl Run for Events {
     fn run(self, config: Config) -> anyhow::Result<ExitCode> {
+        as_bad_usage(run::check_topic(&config))?;
         with_logs_and_runtime(config, async |config| {
             log_start(&config);
             run::run(config).await.map(exit_code)

@@ -33,8 +33,9 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const WIDEN_EVERY: Duration = Duration::from_millis(250);
 /// Maximum number of addresses to which requests are sent. A group is smaller.
 const ADDRESSES_MAX: usize = 256;
-/// Maximum bytes of an answer. A longer answer is an error.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Maximum bytes of a `/member` document, which lists the topics of all sources. A longer answer is
+/// an error.
+pub const MEMBER_BYTES_MAX: usize = 1024 * 1024;
 
 /// How to handle a host name that does not resolve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,7 +177,7 @@ async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
 
 /// Requests `/member` from one address. Has no timeout.
 async fn request_status(address: SocketAddr) -> Result<MemberStatus, String> {
-    match get(address, MEMBER_PATH).await? {
+    match get(address, MEMBER_PATH, MEMBER_BYTES_MAX).await? {
         (StatusCode::OK, answer) => MemberStatus::from_json(&answer),
         (status, _) => {
             Err(format!("HTTP {status} to GET {MEMBER_PATH}: not a milepost of this version"))
@@ -184,9 +185,13 @@ async fn request_status(address: SocketAddr) -> Result<MemberStatus, String> {
     }
 }
 
-/// Requests a path of a member's HTTP port. Fails if the answer is longer than 64 KiB. Has no
+/// Requests a path of a member's HTTP port. Fails if the answer is longer than `bytes_max`. Has no
 /// timeout.
-pub async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes), String> {
+pub async fn get(
+    address: SocketAddr,
+    path: &str,
+    bytes_max: usize,
+) -> Result<(StatusCode, Bytes), String> {
     let broken = |error: hyper::Error| format!("the connection broke: {error}");
     let stream =
         TcpStream::connect(address).await.map_err(|error| format!("cannot be reached: {error}"))?;
@@ -199,7 +204,7 @@ pub async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, Bytes),
     let answer = async move {
         let response = sender.send_request(request).await.map_err(broken)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = Limited::new(response.into_body(), bytes_max).collect().await;
         Ok((
             status,
             body.map_err(|error| format!("the answer cannot be read: {error}"))?.to_bytes(),

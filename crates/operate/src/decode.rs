@@ -16,6 +16,11 @@ use milepost_decode::{Decoded, Decoder, Source};
 /// Placeholder driver id when `--topic` is absent.
 const PLACEHOLDER_DRIVER: &str = "some-driver";
 
+/// Maximum bytes that `mosquitto_sub -F %j` prints for one byte of a payload: `\u001f`.
+const ESCAPED_BYTES_MAX: usize = 6;
+/// Space for the topic and the other members in a line of `mosquitto_sub -F %j`.
+const HEAD_BYTES_MAX: usize = 512 * 1024;
+
 /// The assumed source, topic and time of receipt of a message.
 #[derive(Debug, Clone)]
 pub struct Origin {
@@ -46,14 +51,20 @@ pub fn decode(config: &Config, origin: &Origin, payload: &[u8]) -> Result<(Strin
 #[derive(Deserialize)]
 struct MosquittoMessage {
     topic: String,
-    payload: String,
-    /// A line without this member counts as a payload, even if it has the members `topic` and
-    /// `payload`.
+    /// The payload up to its first NUL byte; null if the payload is empty.
+    payload: Option<String>,
+    /// Length of the whole payload. A line without this member counts as a payload, even if it has
+    /// the members `topic` and `payload`.
     #[serde(rename = "payloadlen")]
-    _bytes: u64,
+    bytes: usize,
+    /// 0 or 1; a newer Mosquitto prints false or true.
     #[serde(default)]
-    retain: u8,
+    retain: serde_json::Value,
 }
+
+/// Advice for a payload that is not text.
+const NOT_TEXT: &str = "mosquitto_sub -F %j prints only text: save this payload with mosquitto_sub \
+                        -C 1 -N > FILE, and run milepost decode --topic TOPIC FILE";
 
 /// Decodes each line as a message of its own and passes its rows to `print` before reading the next
 /// line. Ends early if `print` returns `false`. A line is an object that `mosquitto_sub -F %j`
@@ -71,19 +82,31 @@ pub fn decode_lines(
 ) -> Result<bool> {
     let decoder = Decoder::new(&config.sources, config.decode.clone()).listing_unread();
     let (mut line, mut decoded, mut is_good) = (Vec::new(), Decoded::default(), true);
-    while let Some(length) =
-        lines::next_line(&mut input, &mut line).context("cannot read the messages")?
+    // Keep the whole line of any message that the decoder accepts.
+    let payload_bytes_max = config.decode.payload_bytes_max.saturating_mul(ESCAPED_BYTES_MAX);
+    let line_bytes_max = payload_bytes_max.saturating_add(HEAD_BYTES_MAX);
+    while let Some(length) = lines::next_line_up_to(line_bytes_max, &mut input, &mut line)
+        .context("cannot read the messages")?
     {
         origin.received_at = clock();
         decoded.clear();
-        let message_line: Option<MosquittoMessage> = serde_json::from_slice(&line).ok();
+        let text = String::from_utf8_lossy(&line);
+        let message_line: Option<MosquittoMessage> = serde_json::from_str(&text).ok();
         let mut text = match message_line {
-            Some(MosquittoMessage { topic, payload, retain, .. }) => {
+            Some(MosquittoMessage { topic, payload, bytes, retain }) => {
+                let payload = payload.unwrap_or_default();
                 let message = Message::new(topic.as_bytes(), payload.as_bytes());
                 decoder.decode(message, origin.received_at, &mut decoded);
-                let message =
-                    json!({"topic": topic, "bytes": payload.len(), "retained": retain == 1});
-                format!("{}\n", json!({ "message": message }))
+                let is_retained = retain == 1 || retain == true;
+                let message = json!({"topic": topic, "bytes": bytes, "retained": is_retained});
+                let mut lines = format!("{}\n", json!({ "message": message }));
+                // A text that ends with NUL bytes is complete without them.
+                if payload.len() != bytes && !decoded.rejects.is_empty() {
+                    decoded.clear();
+                    is_good = false;
+                    lines += &format!("{}\n", json!({"unreadable": {"hint": NOT_TEXT}}));
+                }
+                lines
             }
             None => {
                 let topic = topic(&config.sources, &origin)?;

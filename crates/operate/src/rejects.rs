@@ -40,6 +40,8 @@ pub struct Summary {
     /// Positions that were left out because their driver is erased.
     erased: u64,
     rejected_again: BTreeMap<Reason, u64>,
+    /// Valid messages without a fix, which an earlier version rejected.
+    ignored: u64,
     /// Rejects of which only the beginning of the payload is stored.
     truncated: u64,
     /// Rejects without a row of their own: above the flood limit, the row of another reject counts
@@ -52,16 +54,26 @@ impl Summary {
         self.inserted += written.rows;
         self.erased += written.erased;
     }
+
+    /// Counts what was not a position. Positions count when they are inserted.
+    fn add_others(&mut self, decoded: &Decoded) {
+        for rejected in &decoded.rejects {
+            *self.rejected_again.entry(rejected.reason).or_default() += 1;
+        }
+        self.ignored += decoded.ignored.len() as u64;
+    }
 }
 
 impl Shown for Summary {
     fn json(&self) -> serde_json::Value {
-        let Self { rejects, inserted, erased, rejected_again, truncated, without_row } = self;
+        let Self { rejects, inserted, erased, rejected_again, ignored, truncated, without_row } =
+            self;
         let again: BTreeMap<_, _> =
             rejected_again.iter().map(|(reason, count)| (reason.name(), count)).collect();
         serde_json::json!({
             "rejects": rejects, "positions_inserted": inserted, "erased": erased,
-            "rejected_again": again, "truncated": truncated, "without_row": without_row,
+            "rejected_again": again, "ignored": ignored, "truncated": truncated,
+            "without_row": without_row,
         })
     }
 }
@@ -75,6 +87,9 @@ impl fmt::Display for Summary {
         }
         for (reason, count) in &self.rejected_again {
             writeln!(f, "rejected again            {count:>10}   {}", reason.name())?;
+        }
+        if self.ignored > 0 {
+            writeln!(f, "ignored                   {:>10}   valid, without a fix", self.ignored)?;
         }
         writeln!(
             f,
@@ -109,9 +124,7 @@ pub async fn replay(config: &Config, reason: Reason, since: Timestamp) -> Result
             continue;
         }
         decode(&decoder, &reject, now(), &mut decoded);
-        for rejected in &decoded.rejects {
-            *summary.rejected_again.entry(rejected.reason).or_default() += 1;
-        }
+        summary.add_others(&decoded);
         for position in decoded.positions.drain(..) {
             let instant = Instant::now().into_std();
             if !batcher.fits_position(&position) || batcher.is_full() {
@@ -148,4 +161,33 @@ fn decode(decoder: &Decoder, reject: &StoredReject, now: Timestamp, decoded: &mu
     }
     let received_at = reject.received_at;
     decoded.positions.iter_mut().for_each(|position| position.received_at = received_at);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_that_is_ignored_now_is_counted() {
+        let config = Config::defaults().unwrap();
+        let decoder = Decoder::new(&config.sources, config.decode.clone());
+        let (mut summary, mut decoded) = (Summary::default(), Decoded::default());
+        for payload in ["online", r#"{"lat":91,"lng":1}"#] {
+            let reject = StoredReject {
+                received_at: now(),
+                topic: "drivers/d7/gps".to_owned(),
+                driver_id: "d7".to_owned(),
+                payload: payload.into(),
+                payload_bytes: payload.len() as u64,
+                count: 1,
+            };
+            decode(&decoder, &reject, now(), &mut decoded);
+            summary.add_others(&decoded);
+        }
+        let json = summary.json();
+        let count = |value: &serde_json::Value| value.as_u64();
+        assert_eq!(count(&json["ignored"]), Some(1), "{json}");
+        assert_eq!(count(&json["rejected_again"]["lat_range"]), Some(1), "{json}");
+        assert!(summary.to_string().contains("1   valid, without a fix"), "{summary}");
+    }
 }

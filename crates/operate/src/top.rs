@@ -2,7 +2,8 @@
 //!
 //! Each refresh costs a member three HTTP requests, and needs neither the broker nor ClickHouse.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,10 +19,13 @@ use milepost_command::Shown;
 use milepost_config::Config;
 use milepost_core::peers::Peer;
 use milepost_core::peers::member::MemberStatus;
-use milepost_observe::peers::{MEMBER_PATH, get, resolve};
+use milepost_observe::peers::{MEMBER_BYTES_MAX, MEMBER_PATH, get, resolve};
 
 /// Timeout for resolving a member's host name, and for all answers of one member.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum bytes of an answer of `/readyz` or `/metrics`. `/metrics` has up to 21 series for each
+/// source, and the number of sources is not limited.
+const METRICS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Characters per line of the screen.
 const WIDTH: usize = 80;
 const HEAD: &str =
@@ -40,6 +44,7 @@ struct Answer {
     /// Time at which the member was asked.
     at: Instant,
     name: String,
+    group: String,
     /// Lines of `/readyz`; empty if the member is ready.
     unready: Vec<String>,
     /// Values of the metrics, summed over their labels.
@@ -52,6 +57,9 @@ struct Answer {
 #[derive(Debug, Default, Serialize)]
 struct Row {
     name: String,
+    /// The share group; empty if the member did not answer.
+    #[serde(skip)]
+    group: String,
     address: String,
     answers: bool,
     ready: bool,
@@ -104,17 +112,21 @@ pub async fn top(
 }
 
 type Answers = BTreeMap<SocketAddr, Answer>;
+/// The host name of each address, as its index in the list of members.
+type Hosts = BTreeMap<SocketAddr, usize>;
 
 /// Asks all members. Returns the screen, and the answers for the rates of the next screen.
 async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
     let (mut rows, mut requests, mut now) = (Vec::new(), JoinSet::new(), Answers::new());
-    let mut queried = BTreeSet::new();
-    for Peer { host, port } in members {
+    let (mut hosts, mut unanswered) = (Hosts::new(), Vec::new());
+    for (index, Peer { host, port }) in members.iter().enumerate() {
         let resolved = timeout(ANSWER_TIMEOUT, resolve(host, *port)).await;
         match resolved.unwrap_or_else(|_| Err("its host name was not resolved in time".to_owned()))
         {
             Ok(addresses) => {
-                for address in addresses.into_iter().filter(|address| queried.insert(*address)) {
+                for address in addresses {
+                    let Entry::Vacant(entry) = hosts.entry(address) else { continue };
+                    entry.insert(index);
                     requests.spawn(async move {
                         let late = |_| Err(format!("no answer within {ANSWER_TIMEOUT:?}"));
                         (address, timeout(ANSWER_TIMEOUT, ask(address)).await.unwrap_or_else(late))
@@ -130,13 +142,36 @@ async fn poll(members: &[Peer], before: &Answers) -> (Screen, Answers) {
                 rows.push(member_row(address, &answer, before.get(&address)));
                 now.insert(address, answer);
             }
-            Err(why) => rows.push(unanswered_row(address.to_string(), why)),
+            Err(why) => unanswered.push((address, why)),
         }
     }
-    // A host name may resolve to an IPv4 and an IPv6 address of one member. Show that member once.
-    rows.sort_by(|a, b| (&a.name, !a.answers, &a.address).cmp(&(&b.name, !b.answers, &b.address)));
-    rows.dedup_by(|next, row| next.answers && row.answers && next.name == row.name);
-    (Screen(rows), now)
+    unanswered.retain(|(address, _)| !is_unused_family(address, &hosts, &now));
+    rows.extend(
+        unanswered.into_iter().map(|(address, why)| unanswered_row(address.to_string(), why)),
+    );
+    (Screen(sorted_members(rows)), now)
+}
+
+/// Returns whether the members of this address's host name listen on the other address family only:
+/// `localhost` has an IPv4 and an IPv6 address, and a member may listen on one of them.
+fn is_unused_family(address: &SocketAddr, hosts: &Hosts, answers: &Answers) -> bool {
+    let host = hosts.get(address);
+    let is_used = |is_ipv4: bool| {
+        let mut answered = answers.keys().filter(|other| hosts.get(*other) == host);
+        answered.any(|other| other.is_ipv4() == is_ipv4)
+    };
+    !is_used(address.is_ipv4()) && is_used(!address.is_ipv4())
+}
+
+/// Sorts the rows. Keeps one row of each member: a host name may resolve to an IPv4 and an IPv6
+/// address of one member. Members of two groups may have the same name, such as `milepost-0`.
+fn sorted_members(mut rows: Vec<Row>) -> Vec<Row> {
+    let key = |row: &Row| (row.name.clone(), row.group.clone(), !row.answers, row.address.clone());
+    rows.sort_by_cached_key(key);
+    rows.dedup_by(|next, row| {
+        next.answers && row.answers && (&next.name, &next.group) == (&row.name, &row.group)
+    });
+    rows
 }
 
 fn unanswered_row(address: String, why: String) -> Row {
@@ -147,17 +182,13 @@ fn unanswered_row(address: String, why: String) -> Row {
 /// missing, or the answer of `/member` is invalid.
 async fn ask(address: SocketAddr) -> Result<Answer, String> {
     let at = Instant::now();
-    let (_, member) = get(address, MEMBER_PATH).await?;
-    let (status, ready) = get(address, "/readyz").await?;
-    let (_, metrics) = get(address, "/metrics").await?;
+    let (_, member) = get(address, MEMBER_PATH, MEMBER_BYTES_MAX).await?;
+    let (status, ready) = get(address, "/readyz", METRICS_BYTES_MAX).await?;
+    let (_, metrics) = get(address, "/metrics", METRICS_BYTES_MAX).await?;
     let unready = if status == StatusCode::OK { Vec::new() } else { lines(&ready) };
-    let mut answer = Answer {
-        at,
-        name: MemberStatus::from_json(&member)?.name,
-        unready,
-        values: BTreeMap::new(),
-        buckets: BTreeMap::new(),
-    };
+    let MemberStatus { name, group, .. } = MemberStatus::from_json(&member)?;
+    let mut answer =
+        Answer { at, name, group, unready, values: BTreeMap::new(), buckets: BTreeMap::new() };
     for line in lines(&metrics).iter().filter_map(|line| line.strip_prefix("milepost_")) {
         answer.add_sample(line);
     }
@@ -221,6 +252,7 @@ fn member_row(address: SocketAddr, now: &Answer, before: Option<&Answer>) -> Row
     let quantile = |name: &str, share: f64| now.quantile(before?, name, share);
     Row {
         name: now.name.clone(),
+        group: now.group.clone(),
         address: address.to_string(),
         answers: true,
         ready: now.unready.is_empty(),
@@ -340,11 +372,15 @@ fn format_seconds(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     fn answer(name: &str, at: Instant, metrics: &str) -> Answer {
         let (values, buckets) = (BTreeMap::new(), BTreeMap::new());
-        let mut answer = Answer { at, name: name.to_owned(), unready: Vec::new(), values, buckets };
+        let (name, group) = (name.to_owned(), "g".to_owned());
+        let mut answer = Answer { at, name, group, unready: Vec::new(), values, buckets };
         metrics.lines().for_each(|line| answer.add_sample(line));
         answer
     }
@@ -399,6 +435,75 @@ mod tests {
         // A row has no rates without an earlier answer, and none after a restart.
         assert_eq!(super::member_row(address, &after, None).messages_per_second, None);
         assert_eq!(super::member_row(address, &before, Some(&after)).messages_per_second, None);
+    }
+
+    #[test]
+    fn member_with_two_addresses_is_shown_once_but_members_of_two_groups_are_two() {
+        let row = |address: &str, group: &str| Row {
+            group: group.to_owned(),
+            ..member_row(address.parse().unwrap(), &answer("m-0", Instant::now(), ""), None)
+        };
+        let shown = |groups: [&str; 3]| {
+            let addresses = ["127.0.0.1:1", "[::1]:1", "10.0.0.1:1"];
+            let rows = addresses.iter().zip(groups).map(|(address, group)| row(address, group));
+            sorted_members(rows.collect()).len()
+        };
+        assert_eq!(shown(["live", "live", "live"]), 1);
+        assert_eq!(shown(["live", "staging", "live"]), 2);
+    }
+
+    #[test]
+    fn address_family_on_which_a_host_does_not_listen_is_not_shown() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let [v4, v6, other_v6] = ["127.0.0.1:1", "[::1]:1", "[fd00::7]:1"].map(address);
+        let hosts = Hosts::from([(v4, 0), (v6, 0), (other_v6, 1)]);
+        let answers = Answers::from([(v4, answer("m", Instant::now(), ""))]);
+        assert!(is_unused_family(&v6, &hosts, &answers));
+        assert!(!is_unused_family(&other_v6, &hosts, &answers), "another host name");
+        assert!(!is_unused_family(&v6, &hosts, &Answers::new()), "nobody answers");
+    }
+
+    /// Answers one request on each connection.
+    async fn serve(listener: TcpListener, bodies: [&str; 3]) {
+        for body in bodies {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_of_a_member_with_many_sources_are_read() {
+        let sources = 0..200;
+        let unread = sources.flat_map(|source| {
+            (0..21).map(move |field| {
+                format!(
+                    "milepost_fields_unread_total{{source=\"s{source}/+\",field=\"f{field}\"}} 1\n"
+                )
+            })
+        });
+        let metrics = unread.collect::<String>() + "milepost_mqtt_window 400\n";
+        let status = MemberStatus {
+            name: "m".to_owned(),
+            group: "g".to_owned(),
+            topics: (0..3_000).map(|source| format!("fleet/of/customer/{source}/+/gps")).collect(),
+            subscribed: true,
+            leaving: false,
+            erased: None,
+            spool_files: 0,
+        };
+        let member = status.to_json();
+        assert!(metrics.len() > 200_000 && member.len() > 65_536, "{}", member.len());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let bodies = [&*member, "ready\n", &metrics];
+        let (answer, ()) = tokio::join!(ask(address), serve(listener, bodies));
+        let answer = answer.unwrap_or_else(|why| panic!("{why}"));
+        assert!(answer.name == "m" && answer.value("mqtt_window") > 399.0, "{}", answer.name);
     }
 
     #[test]

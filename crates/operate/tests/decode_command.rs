@@ -103,6 +103,35 @@ fn value_that_does_not_fit_its_field_is_listed() {
 }
 
 #[test]
+fn whole_number_above_64_bits_is_null() {
+    let toml = "[[sources]]\ntopic = 'in/+'\n\
+                [fields.signed]\nfrom = 'n1'\ntype = 'Int64'\n\
+                [fields.unsigned]\nfrom = 'n2'\ntype = 'UInt64'";
+    let config = Config::parse(toml).unwrap();
+    for (signed, unsigned, expected) in [
+        (
+            "9223372036854775807",
+            "18446744073709551615",
+            ["9223372036854775807", "18446744073709551615"],
+        ),
+        ("9223372036854775808", "18446744073709551616", ["null", "null"]),
+        ("9223372036854775808.0", "18446744073709551616.0", ["null", "null"]),
+        ("-9223372036854775808", "-1", ["-9223372036854775808", "null"]),
+        ("-5.0", "80.0", ["-5", "80"]),
+    ] {
+        let received_at = Timestamp::from_unix_ms(RECEIVED_AT_MS);
+        let origin = Origin { source: None, topic: None, received_at };
+        let payload =
+            format!(r#"{{"lat":1,"lng":2,"ts":1767225600,"n1":"{signed}","n2":"{unsigned}"}}"#);
+        let (text, _) = decode(&config, &origin, payload.as_bytes()).unwrap();
+        let line: serde_json::Value =
+            serde_json::from_str(text.lines().next().unwrap_or_default()).unwrap();
+        let shown = ["signed", "unsigned"].map(|name| line["position"][name].to_string());
+        assert_eq!(shown, expected, "{text}");
+    }
+}
+
+#[test]
 fn unread_field_prints_both_ways_to_store_it() {
     let payload = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225600,"conn":"w"}"#;
     let (lines, _) = run(Some(1), None, payload).unwrap();
@@ -128,33 +157,49 @@ fn ambiguous_or_unknown_source_is_refused() {
     }
 }
 
+/// Decodes lines until `prints_max` of them are printed. Returns what is printed for each, and
+/// whether nothing was rejected.
+fn stream(
+    topic: Option<&str>,
+    lines: &[u8],
+    prints_max: usize,
+) -> Result<(Vec<String>, bool), String> {
+    let config = Config::parse(SOURCES).unwrap();
+    let clock = || Timestamp::from_unix_ms(RECEIVED_AT_MS);
+    let origin = Origin { source: None, topic: topic.map(str::to_owned), received_at: clock() };
+    let mut printed = Vec::new();
+    let is_good = decode_lines(&config, origin, lines, clock, |rows| {
+        printed.push(rows.to_owned());
+        Ok(printed.len() < prints_max)
+    });
+    is_good.map(|is_good| (printed, is_good)).map_err(|error| error.to_string())
+}
+
+/// A line that `mosquitto_sub -F %j` prints. `payload`: the JSON of the payload.
+fn captured(topic: &str, retain: &str, bytes: usize, payload: &[u8]) -> Vec<u8> {
+    let head = format!(
+        r#"{{"tst":"2026-01-01T00:00:00.000000Z+0000","topic":"{topic}","qos":1,"retain":{retain}"#
+    );
+    let head = format!(r#"{head},"payloadlen":{bytes},"payload":"#);
+    [head.as_bytes(), payload, b"}\n"].concat()
+}
+
+/// Like [`captured`], for a retained payload that is text.
+fn captured_text(topic: &str, payload: &str) -> Vec<u8> {
+    captured(topic, "1", payload.len(), serde_json::json!(payload).to_string().as_bytes())
+}
+
+/// A position as OwnTracks sends it.
+const FIX: &str = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225599}"#;
+
 #[test]
 fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
-    let config = Config::parse(SOURCES).unwrap();
-    let stream = |topic: Option<&str>, lines: &str, prints_max: usize| {
-        let clock = || Timestamp::from_unix_ms(RECEIVED_AT_MS);
-        let origin = Origin { source: None, topic: topic.map(str::to_owned), received_at: clock() };
-        let mut printed = Vec::new();
-        let is_good = decode_lines(&config, origin, lines.as_bytes(), clock, |rows| {
-            printed.push(rows.to_owned());
-            Ok(printed.len() < prints_max)
-        });
-        is_good.map(|is_good| (printed, is_good)).map_err(|error| error.to_string())
-    };
-    let fix = r#"{"_type":"location","lat":1,"lon":2,"tst":1767225599}"#;
-    let captured = |topic: &str, payload: &str| {
-        let (topic, text) = (serde_json::json!(topic), serde_json::json!(payload));
-        let bytes = payload.len();
-        format!(
-            r#"{{"tst":"2026-01-01T00:00:00.000000Z+0000","topic":{topic},"qos":1,"retain":1,"payloadlen":{bytes},"payload":{text}}}"#
-        )
-    };
     let lines = [
-        captured("owntracks/jo/phone", &fix.replace(',', ",\n")),
-        captured("nobody", "{}"),
-        captured("traccar", ""),
+        captured_text("owntracks/jo/phone", &FIX.replace(',', ",\n")),
+        captured_text("nobody", "{}"),
+        captured_text("traccar", ""),
     ];
-    let (printed, is_good) = stream(None, &lines.join("\n"), 9).unwrap();
+    let (printed, is_good) = stream(None, &lines.concat(), 9).unwrap();
     let [position, other, empty] = &printed[..] else { panic!("{printed:#?}") };
     assert!(
         position.starts_with(
@@ -168,13 +213,48 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
     );
 
     // The lines are payloads only, and the reader closes early.
-    let payloads = format!("{fix}\n{fix}\n{fix}");
-    let (printed, is_good) = stream(Some("owntracks/jo/phone"), &payloads, 2).unwrap();
+    let payloads = format!("{FIX}\n{FIX}\n{FIX}");
+    let (printed, is_good) = stream(Some("owntracks/jo/phone"), payloads.as_bytes(), 2).unwrap();
     assert!(
         printed.len() == 2 && is_good && printed[0].starts_with(r#"{"position""#),
         "{printed:#?}"
     );
-    assert!(stream(None, &payloads, 9).unwrap_err().contains("--source or --topic"));
-    let (printed, _) = stream(Some("owntracks/jo/phone"), &"x".repeat(2 << 20), 9).unwrap();
+    assert!(stream(None, payloads.as_bytes(), 9).unwrap_err().contains("--source or --topic"));
+    let (printed, _) =
+        stream(Some("owntracks/jo/phone"), "x".repeat(2 << 20).as_bytes(), 9).unwrap();
     assert!(printed[0].contains("too_large"), "{printed:#?}");
+}
+
+/// A newer Mosquitto prints `retain` as a boolean, and an empty payload as null. Of a payload that
+/// is not text, it prints the bytes before the first NUL, even if they are not UTF-8.
+#[test]
+fn line_of_mosquitto_is_read_in_every_form() {
+    let topic = "owntracks/jo/phone";
+    let quoted = serde_json::json!(FIX).to_string();
+    let lines = [
+        captured(topic, "true", FIX.len(), quoted.as_bytes()),
+        captured(topic, "false", 0, b"null"),
+        captured(topic, "0", FIX.len() + 1, quoted.as_bytes()),
+        captured(topic, "false", 40, b"\"\\u001f\x8b\\b\""),
+    ];
+    let (printed, is_good) = stream(None, &lines.concat(), 9).unwrap();
+    let [retained, empty, padded, gzip] = &printed[..] else { panic!("{printed:#?}") };
+    assert!(retained.contains(r#""retained":true"#) && retained.contains(r#"{"position""#));
+    assert!(
+        empty.contains(r#""bytes":0,"retained":false"#) && empty.contains(r#""reason":"empty""#)
+    );
+    assert!(padded.contains(r#"{"position""#), "{padded}");
+    assert!(gzip.contains(r#"{"unreadable""#) && !gzip.contains("reject") && !is_good, "{gzip}");
+}
+
+/// Escaped once more, a payload below the limit makes a line above it.
+#[test]
+fn line_may_be_longer_than_the_largest_payload() {
+    let text = "\\\"".repeat(300_000);
+    let long =
+        format!(r#"{{"_type":"location","lat":1,"lon":2,"tst":1767225599,"text":"{text}"}}"#);
+    let line = captured_text("owntracks/jo/phone", &long);
+    assert!(long.len() < 1 << 20 && line.len() > 1 << 20, "{} {}", long.len(), line.len());
+    let (printed, is_good) = stream(None, &line, 9).unwrap();
+    assert!(is_good && printed[0].contains(r#""driver_id":"jo:phone""#), "{is_good}");
 }

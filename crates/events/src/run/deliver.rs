@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Result, bail};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -12,8 +13,10 @@ use tracing::{info, warn};
 use super::lanes::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Rule};
 use super::status::Status;
 use crate::watch::{Event, Kind};
+use milepost_config::Config;
 use milepost_core::erased::Erased;
 use milepost_core::throttle::Throttle;
+use milepost_decode::{Source, overlap};
 
 /// Capacity of a channel's queue, in events. Further events are dropped and counted, except the
 /// newest state of each MQTT topic.
@@ -175,6 +178,27 @@ pub(super) fn topic(prefix: &str, driver_id: &str, kind: Kind, fence: &str) -> S
     format!("{prefix}/{driver_id}/{state}")
 }
 
+/// Checks that no source takes the topic of an event. An event has the driver, `ts` and `seq` of
+/// the fix that caused it, so it would be stored in the place of that fix, without its attributes.
+///
+/// # Errors
+/// A source takes such a topic.
+pub(crate) fn check_topic(config: &Config) -> Result<()> {
+    let Some(prefix) = &config.events.topic else { return Ok(()) };
+    // One filter for each form of `topic`.
+    for state in ["fence/+", "contact", "speed", "speed/+", "off_hours/+", "jump"] {
+        let events = format!("{prefix}/+/{state}");
+        let mut sources = config.sources.iter().map(Source::topic);
+        if let Some(source) = sources.find(|source| overlap(source, &events)) {
+            bail!(
+                "events.topic: the source \"{source}\" takes messages of {events}, so milepost \
+                 would store events as fixes: choose another topic, or make the source narrower"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Escapes a fence's name so that it is one level of a topic. Also escapes control characters: a
 /// broker may close the connection when it receives one, and would do so at every retry.
 fn topic_level(name: &str) -> String {
@@ -294,5 +318,24 @@ mod tests {
             topic("fleet/events", "anna", Kind::Left, "a/b"),
             "fleet/events/anna/fence/a%2Fb"
         );
+    }
+
+    #[test]
+    fn no_source_may_take_the_topic_of_an_event() {
+        let check = |toml: &str| {
+            let config = Config::parse(&format!("mqtt.client_id = 'm-0'\n{toml}")).unwrap();
+            check_topic(&config).map_err(|error| error.to_string())
+        };
+        let source = |topic: &str| format!("[[sources]]\ntopic = '{topic}'\ndriver = '{{1}}'\n");
+        assert_eq!(check(""), Ok(()));
+        assert_eq!(check(&source("fleet/events/+/gps")), Ok(()));
+        assert_eq!(check(&format!("events.topic = ''\n{}", source("fleet/+/+/contact"))), Ok(()));
+        for topic in ["fleet/+/+/contact", "+/+/+/+", "fleet/events/+/fence/yard"] {
+            let why = check(&source(topic)).unwrap_err();
+            assert!(why.starts_with("events.topic: the source \"") && why.contains(topic), "{why}");
+        }
+        let why =
+            check(&format!("events.topic = 'drivers'\n{}", source("drivers/+/+"))).unwrap_err();
+        assert!(why.contains("drivers/+/contact"), "{why}");
     }
 }

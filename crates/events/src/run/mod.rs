@@ -34,6 +34,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use self::channels::{ChannelQueue, Channels, TOPICS_PER_DRIVER, TOPICS_PER_FENCE};
+pub(crate) use self::deliver::check_topic;
 use self::deliver::{Answer, Channel, QUEUE_MAX, QueueEnds};
 use self::leftovers::Leftovers;
 use self::status::Status;

@@ -86,7 +86,7 @@ pub async fn follow(
         if now >= ping_at {
             let mut ping = BytesMut::new();
             codec::put_ping(&mut ping)?;
-            probe.send(&ping).await?;
+            probe.send(&ping).await.context("the broker")?;
             ping_at = now + PING_EVERY;
         }
         if !waiting.is_empty() && (now >= query_at || now >= until) {
@@ -115,7 +115,12 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
         let client_id = format!("{}-trace-{:08x}", mqtt.client_id, fastrand::u32(..));
         match Client::open_as(client_id, target, Duration::ZERO).await {
             Ok((mut probe, _)) => {
-                let grants = probe.subscribe(&mqtt.topics, Qos::AtMostOnce).await?;
+                // Some brokers close the connection instead of refusing a forbidden subscription.
+                let grants = probe.subscribe(&mqtt.topics, Qos::AtMostOnce).await;
+                let grants = grants.with_context(|| {
+                    let topics = mqtt.topics.join(", ");
+                    format!("{node}: the subscription to {topics} without a group failed")
+                })?;
                 for (topic, grant) in mqtt.topics.iter().zip(grants) {
                     if !matches!(grant, Grant::Granted(_)) {
                         bail!(
@@ -132,8 +137,9 @@ async fn subscribe(mqtt: &Mqtt) -> Result<Client> {
     bail!("no node of the broker can be used: {}", last_error.unwrap_or_default())
 }
 
-/// Decodes a message. Returns the driver's positions and rejects with the time of receipt, or
-/// `None` if the message has neither for this driver.
+/// Decodes a message. Returns the driver's positions and rejects with the time of receipt. A
+/// message of the driver without either, which milepost ignores, is returned too. Returns `None` if
+/// the message is not of this driver.
 fn decode_for(
     packet: Packet<'_>,
     decoder: &Decoder,
@@ -144,7 +150,11 @@ fn decode_for(
     decoder.decode(message, received_at, &mut decoded);
     decoded.positions.retain(|position| position.driver_id == *driver_id);
     decoded.rejects.retain(|reject| reject.driver_id == driver_id.as_str());
-    (!decoded.positions.is_empty() || !decoded.rejects.is_empty()).then_some((decoded, received_at))
+    let is_of_driver = !decoded.positions.is_empty()
+        || !decoded.rejects.is_empty()
+        || !decoded.ignored.is_empty()
+            && decoder.find_driver(message, None).is_some_and(|found| found == *driver_id);
+    is_of_driver.then_some((decoded, received_at))
 }
 
 /// Returns the lines of a message, and adds its positions to `waiting`, which holds at most
@@ -193,4 +203,54 @@ async fn take_outcomes(
         false
     });
     Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use milepost_decode::{Ignored, Message};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn error_names_the_subscription_that_the_broker_does_not_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("mqtt://{}", listener.local_addr().unwrap());
+        let broker = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut packet = [0; 4096];
+            let _ = stream.read(&mut packet).await; // CONNECT
+            stream.write_all(&[0x20, 3, 0, 0, 0]).await.unwrap(); // CONNACK: success
+            let _ = stream.read(&mut packet).await; // SUBSCRIBE; then the connection is closed
+        };
+        let config = Config::parse(&format!("mqtt.url = '{url}'")).unwrap();
+        let (subscribed, ()) = tokio::join!(subscribe(&config.mqtt), broker);
+        let error = format!("{:#}", subscribed.err().unwrap());
+        assert!(error.contains("drivers/+/gps without a group failed: the broker"), "{error}");
+    }
+
+    /// A device that has no fix yet still reaches the broker.
+    #[test]
+    fn message_without_a_fix_is_shown_to_its_driver_only() {
+        let config = Config::parse(
+            "[[sources]]\ntopic = 'drivers/+/gps'\n\
+             [[sources]]\ntopic = 'phones'\nformat = 'owntracks'\ndriver = '/tid'",
+        )
+        .unwrap();
+        let decoder = Decoder::new(&config.sources, config.decode.clone());
+        for (topic, payload, expected) in [
+            ("drivers/d7/gps", "online", Ignored::Presence),
+            ("phones", r#"{"_type":"lwt","tst":1767225600,"tid":"d7"}"#, Ignored::Lwt),
+        ] {
+            let decoded_for = |id: &str| {
+                let message = Message::new(topic.as_bytes(), payload.as_bytes());
+                decode_for(Packet::Published(message), &decoder, &DriverId::new(id).unwrap())
+            };
+            let (decoded, _) = decoded_for("d7").unwrap_or_else(|| panic!("{payload}"));
+            assert_eq!(decoded.ignored, [expected]);
+            assert!(decoded_for("d8").is_none(), "{payload}");
+        }
+    }
 }

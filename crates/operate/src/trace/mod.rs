@@ -4,6 +4,7 @@ mod live;
 
 use std::fmt;
 use std::fs;
+use std::io::ErrorKind;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -163,16 +164,21 @@ async fn count_in_spool(config: &Config, driver_id: DriverId) -> Result<Option<I
     let dir = settings.dir.clone();
     let search = move || -> Result<InSpool> {
         let mut found = InSpool { dir: dir.display().to_string(), ..InSpool::default() };
-        if !dir.exists() {
+        // `exists` would return `false` for a directory that this user may not look into.
+        if !dir.try_exists()? {
             return Ok(found);
         }
         for file in spool::list(&dir)? {
             if !matches!(file.kind, Kind::Batch | Kind::Row | Kind::Damaged) {
                 continue;
             }
-            // If the file is missing, a running process has inserted and removed it since `list`.
-            let Ok(bytes) = fs::read(dir.join(&file.name)) else { continue };
-            let rows = format::read(&bytes.into()).ok().and_then(|inserts| {
+            let bytes = match fs::read(dir.join(&file.name)) {
+                // A running process has inserted and removed the file since `list`.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                bytes => bytes.ok(),
+            };
+            let rows = bytes.and_then(|bytes| {
+                let inserts = format::read(&bytes.into()).ok()?;
                 let is_driver = |id: &[u8]| id == driver_id.as_bytes();
                 inserts
                     .iter()
@@ -192,4 +198,34 @@ async fn count_in_spool(config: &Config, driver_id: DriverId) -> Result<Option<I
         Ok(found)
     };
     spawn_blocking(search).await?.context("spool.dir cannot be read").map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    async fn count_in(dir: &Path) -> Result<Option<InSpool>> {
+        let config = Config::parse(&format!("[spool]\ndir = '{}'", dir.display())).unwrap();
+        count_in_spool(&config, DriverId::new("d7").unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn spool_that_cannot_be_searched_does_not_count_as_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = count_in(&folder.path().join("missing")).await.unwrap().unwrap();
+        assert_eq!((missing.rows, missing.unreadable), (0, 0), "{missing:?}");
+
+        // As for a directory that this user may not enter, the error is not "not found". The test
+        // may run as root, who may enter every directory.
+        let inaccessible = Path::new("/dev/null/spool");
+        let error = count_in(inaccessible).await.unwrap_err();
+        assert!(error.to_string().contains("spool.dir cannot be read"), "{error:#}");
+
+        // A directory that is named like a batch cannot be read as a file.
+        fs::create_dir(folder.path().join("00000000000000000001-5-1.batch")).unwrap();
+        let unreadable = count_in(folder.path()).await.unwrap().unwrap();
+        assert_eq!((unreadable.rows, unreadable.unreadable), (0, 1), "{unreadable:?}");
+    }
 }
