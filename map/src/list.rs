@@ -74,7 +74,9 @@ pub async fn list(
         in_group = "driver_id IN (SELECT driver_id FROM {db}.drivers FINAL
                     WHERE `group` = {group:String})
                 OR {group_attribute:String} != ''
-                    AND attributes[{group_attribute:String}] = {group:String}",
+                    AND attributes[{group_attribute:String}] = {group:String}
+                    AND driver_id NOT IN (SELECT driver_id FROM {db}.drivers FINAL
+                        WHERE `group` != '')",
         limit = DRIVERS_MAX + 1
     );
     let query = || {

@@ -367,6 +367,14 @@ fn scope_stays_closed_when_the_table_drivers_is_lost() -> Result<()> {
     wait_for_names(&map)?;
     let eve = [("X-User", "eve")];
     ensure!(get(&map, "/api/list", &eve)?.json()?["drivers"].as_array().map(Vec::len) == Some(1));
+    // The list of a group has the drivers of that group, also for a viewer of all drivers.
+    for (group, driver) in [("north", "north-1"), ("south", "south-1")] {
+        let path = format!("/api/list?group={group}");
+        let list = get(&map, &path, &[("X-User", "ada")])?.json()?;
+        let first = &list["drivers"][0];
+        ensure!(first["driver_id"] == driver && first["in_group"] == group, "{list}");
+        ensure!(list["drivers"][1].is_null(), "{list}");
+    }
     world.query("DROP TABLE {db}.drivers SYNC")?;
     wait_until("the loss is noticed", SOON, || {
         Ok(map.process.log()?.contains("the names of drivers cannot be read"))
