@@ -81,6 +81,8 @@ async fn list(
     let matching_ids = if filter.find.is_empty() {
         Vec::new()
     } else {
+        // The names and ids in memory are old after an idle time, and missing after a start.
+        state.live.wait_until_fresh().await.map_err(unavailable)?;
         let fleet = state.live.fleet();
         let look = Look { scope: Arc::clone(&viewer.scope), ..Look::default() };
         let scope = state.live.filter(&fleet, &look);

@@ -215,6 +215,26 @@ fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
 }
 
 #[test]
+fn list_finds_a_driver_who_came_while_no_page_was_open() -> Result<()> {
+    let world = world("map_list_idle")?;
+    world.insert("d1", unix_ms(), 1.0, 1.0)?;
+    let map = world.settings.run()?;
+    let mut queries = f64::NAN;
+    wait_until("the map stops querying", SOON, || {
+        sleep(Duration::from_secs(3));
+        let before = std::mem::replace(&mut queries, map.metric("read_seconds_count")?);
+        Ok(queries == before)
+    })?;
+    world.insert("d2", unix_ms(), 1.0, 1.0)?;
+    world.query("INSERT INTO {db}.drivers (driver_id, name) VALUES ('d2', 'Zoe')")?;
+    // The map finds names in its memory. Only the list is requested: it must renew this memory.
+    wait_until("the new driver is found by name", SOON, || {
+        let list = get(&map, "/api/list?find=zoe", &[])?.json()?;
+        Ok(list["drivers"][0]["driver_id"] == "d2")
+    })
+}
+
+#[test]
 fn sigterm_ends_the_map_while_pages_are_open() -> Result<()> {
     let world = world("map_end")?;
     let mut map = world.settings.run()?;
