@@ -21,6 +21,7 @@ use super::answers::{
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use super::writes::put_fence;
+use crate::fleet::directory::fold;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
@@ -78,7 +79,8 @@ async fn list(
         ["prefix", "find", "group", "silent", "faster", "stopped", "attribute", "fence", "hidden"];
     let params = Params::new(query.as_deref(), &known).map_err(bad)?;
     let filter = params.filter().map_err(bad)?;
-    let matching_ids = if filter.find.is_empty() {
+    let folded = fold(&filter.find);
+    let named = if filter.find.is_empty() {
         Vec::new()
     } else {
         // The names and ids in memory are old after an idle time, and missing after a start.
@@ -86,11 +88,12 @@ async fn list(
         let fleet = state.live.fleet();
         let look = Look { scope: Arc::clone(&viewer.scope), ..Look::default() };
         let scope = state.live.filter(&fleet, &look);
-        fleet.find_anywhere(&filter.find, |number| scope.allows(number), filtered::DRIVERS_MAX)
+        // One more than the list may have, so that the list knows whether some are left out.
+        fleet.find_by_name(&folded, |number| scope.allows(number), filtered::DRIVERS_MAX + 1)
     };
     let load = async {
-        let list =
-            filtered::list(&state.store, &viewer.scope, &filter, matching_ids, state.live.ages);
+        let find = filtered::Find { folded, named };
+        let list = filtered::list(&state.store, &viewer.scope, &filter, find, state.live.ages);
         let (mut found, truncated) = run_query(&state, list).await?;
         let fleet = state.live.fleet();
         found.iter_mut().for_each(|driver| driver.add_name(fleet.directory()));

@@ -113,6 +113,36 @@ fn stored_names_are_found_in_searches_and_lists() -> Result<()> {
 }
 
 #[test]
+fn list_finds_a_driver_among_more_than_one_answer_has() -> Result<()> {
+    let world = world("map_long_list")?;
+    // 600 drivers, of whom only the last is fast.
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
+         alt_dm, acc_dm, received_at) \
+         SELECT concat('van-', toString(1000 + number)), now64(3), 0, 480000000, 110000000, \
+         if(number = 599, 3000, 500), 0, 2147483647, 35, now64(3) FROM numbers(600)",
+    )?;
+    world.query(
+        "INSERT INTO {db}.drivers (driver_id, name) \
+         SELECT concat('van-', toString(1000 + number)), concat('Anna ', toString(number)) \
+         FROM numbers(600)",
+    )?;
+    let map = world.settings.run()?;
+    wait_until("the names are read", SOON, || {
+        let found = get(&map, "/api/drivers?find=anna+599", &[])?.json()?;
+        Ok(found["drivers"][0] == "van-1599")
+    })?;
+    let list = get(&map, "/api/list?find=VAN&faster=20", &[])?.json()?;
+    ensure!(list["drivers"][0]["driver_id"] == "van-1599" && list["truncated"] == false, "{list}");
+    // More names match than one answer may have: the answer says that drivers may be missing.
+    for path in ["/api/list?find=van", "/api/list?find=anna", "/api/list?find=anna&faster=20"] {
+        let list = get(&map, path, &[])?.json()?;
+        ensure!(list["truncated"] == true, "{path}: {list}");
+    }
+    Ok(())
+}
+
+#[test]
 fn names_come_from_attributes_where_the_table_has_none() -> Result<()> {
     let world = world("map_attribute_names")?;
     for (driver, name) in [("d1", "Anna"), ("d2", "Ben")] {
