@@ -30,6 +30,12 @@ pub struct Access {
 }
 
 impl Access {
+    /// Returns whether some viewers may see only a part of the drivers.
+    #[must_use]
+    pub fn limits_viewers(&self) -> bool {
+        self.links_key.is_some() || self.viewers.iter().any(|(_, scope)| !scope.is_all())
+    }
+
     /// Returns the scope of a viewer; `None`: the viewer may see nothing.
     #[must_use]
     pub fn scope(&self, name: Option<&str>) -> Option<Arc<Scope>> {
@@ -175,6 +181,10 @@ mod tests {
         assert!(access.scope(Some("ada")).is_some_and(|scope| scope.is_all()));
         assert_eq!((access.scope(Some("eve")), access.scope(None)), (None, None));
         assert!(Access::default().scope(None).is_some());
+        assert!(!access.limits_viewers() && !Access::default().limits_viewers());
+        let access =
+            Access { viewers: viewers(vec!["eve: north".to_owned()]).unwrap(), links_key: None };
+        assert!(access.limits_viewers());
     }
 
     #[test]

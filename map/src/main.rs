@@ -130,8 +130,10 @@ async fn run(config: Config) -> Result<()> {
     let live_state = Arc::clone(&state);
     let mut live = tokio::spawn(async move { live_state.live.run(&live_state.store).await });
     let names_state = Arc::clone(&state);
-    let mut names =
-        tokio::spawn(async move { names_state.live.poll_names(&names_state.store).await });
+    let mut names = tokio::spawn(async move {
+        let has_scopes = names_state.config.access.limits_viewers();
+        names_state.live.poll_names(&names_state.store, has_scopes).await;
+    });
     let router = http::router(Arc::clone(&state));
     let server_state = Arc::clone(&state);
     let mut server = tokio::spawn(async move {

@@ -306,8 +306,9 @@ impl Live {
     }
 
     /// Runs the loop that checks for new names and groups while a page is open, and reads them when
-    /// they have changed. Never returns.
-    pub async fn poll_names(&self, store: &Store) {
+    /// they have changed. Never returns. `has_scopes`: some viewers may see only a part of the
+    /// drivers. Groups decide which, so the loop then also runs while no page is open.
+    pub async fn poll_names(&self, store: &Store, has_scopes: bool) {
         let mut last_stamp = None;
         let mut was_failing = false;
         loop {
@@ -330,7 +331,7 @@ impl Live {
                 () = tokio::time::sleep(NAMES_PERIOD) => {}
                 () = self.names_changed.notified() => last_stamp = None,
             }
-            while self.is_idle() && last_stamp.is_some() {
+            while self.is_idle() && last_stamp.is_some() && !has_scopes {
                 tokio::time::sleep(PERIOD).await;
             }
         }

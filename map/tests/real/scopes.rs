@@ -175,6 +175,21 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
 }
 
 #[test]
+fn driver_who_leaves_a_group_leaves_its_scope_while_no_page_is_open() -> Result<()> {
+    let world = fleet("map_scope_idle")?;
+    let map = proxied(&world).run()?;
+    wait_for_names(&map)?;
+    let status = || -> Result<u16> {
+        Ok(get(&map, "/api/drivers/north-1/track", &[("X-User", "eve")])?.status)
+    };
+    ensure!(status()? == 200);
+    // After 10 s without a page the map stops reading positions. A track does not change that.
+    std::thread::sleep(Duration::from_secs(15));
+    world.query("INSERT INTO {db}.drivers (driver_id, `group`) VALUES ('north-1', 'south')")?;
+    wait_until("the driver has left the scope", SOON, || Ok(status()? == 404))
+}
+
+#[test]
 fn group_limits_tiles_counts_replays_and_cells() -> Result<()> {
     let world = fleet("map_group")?;
     let map = proxied(&world).run()?;
