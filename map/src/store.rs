@@ -100,6 +100,12 @@ impl Store {
         &self.config.server.database
     }
 
+    /// Returns `clickhouse.query_timeout`.
+    #[must_use]
+    pub fn query_timeout(&self) -> Duration {
+        self.config.query_timeout
+    }
+
     /// Builds a query with the limits of `[clickhouse]`; `{db}` in the SQL stands for the database.
     pub fn query(&self, sql: &str) -> Query {
         self.limited(&self.reader.client(), sql, self.config.query_timeout)

@@ -50,6 +50,9 @@ const ROWS_AT_ONCE: usize = 4_096;
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Interval at which the map checks for new names and groups.
 const NAMES_PERIOD: Duration = Duration::from_secs(10);
+/// Time beyond `clickhouse.query_timeout` that a read of names may take. ClickHouse enforces that
+/// limit itself, but a hung server does not.
+const NAMES_GRACE: Duration = Duration::from_secs(5);
 
 /// A tile that is encoded by the first request for it.
 type LazyTile = Arc<OnceLock<Arc<Part>>>;
@@ -311,10 +314,12 @@ impl Live {
     pub async fn poll_names(&self, store: &Store, has_scopes: bool) {
         let mut last_stamp = None;
         let mut was_failing = false;
+        // Names may take two queries.
+        let timeout = 2 * store.query_timeout() + NAMES_GRACE;
         loop {
-            match store.names_stamp().await {
+            match in_time(timeout, store.names_stamp()).await {
                 Ok(stamp) if last_stamp.as_ref() == Some(&stamp) => was_failing = false,
-                Ok(stamp) => match store.names().await {
+                Ok(stamp) => match in_time(timeout, store.names()).await {
                     Ok(directory) => {
                         (last_stamp, was_failing) = (Some(stamp), false);
                         self.write(|fleet| fleet.set_directory(Arc::new(directory)));
@@ -487,6 +492,15 @@ impl Live {
             )
         })
     }
+}
+
+/// Waits for a query at most this long.
+async fn in_time<T>(
+    timeout: Duration,
+    query: impl Future<Output = Result<T, clickhouse::error::Error>>,
+) -> Result<T, clickhouse::error::Error> {
+    let answer = tokio::time::timeout(timeout, query).await;
+    answer.unwrap_or(Err(clickhouse::error::Error::TimedOut))
 }
 
 /// Logs a failure, unless the previous attempt failed too. Returns `true`, the new value of
