@@ -73,7 +73,12 @@ pub async fn serve(
     });
     let graceful = GracefulShutdown::new();
     loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        // Clients may keep all connections open for as long as they like, also at a shutdown.
+        let permit = tokio::select! {
+            permit = Arc::clone(&connections).acquire_owned() => permit,
+            () = until_shutdown(&mut shutdown) => break,
+        };
+        let Ok(permit) = permit else { return };
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
@@ -150,5 +155,34 @@ async fn reload_certificates(
         if current.is_closed() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn shutdown_ends_the_server_while_clients_use_all_connections() {
+        let mut config = config::Config::parse("").expect("defaults").http;
+        config.connections_max = 1;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let (sender, shutdown) = watch::channel(false);
+        let server = tokio::spawn(async move { serve(listener, router, &config, shutdown).await });
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"here") {
+            assert!(client.read_buf(&mut answer).await.unwrap() > 0);
+        }
+        // The client neither sends another request nor closes the connection.
+        sender.send(true).unwrap();
+        let ended = tokio::time::timeout(GRACE + Duration::from_secs(2), server).await;
+        ended.expect("the server ends within its grace period").unwrap();
     }
 }
