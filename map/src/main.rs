@@ -150,7 +150,7 @@ async fn run(config: Config) -> Result<()> {
     }
     info!("shutting down: finishing the requests in flight");
     let _ = shutdown_sender.send(true);
-    server.await.context("the HTTP server panicked")?;
+    server.await.context("the HTTP server panicked")?.map_err(anyhow::Error::msg)?;
     live.abort();
     names.abort();
     Ok(())

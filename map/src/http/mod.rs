@@ -55,22 +55,25 @@ pub fn router(state: Arc<State>) -> Router {
 
 /// Serves until `shutdown` becomes true. Then waits until requests in flight are finished, at most
 /// for `GRACE`.
+///
+/// # Errors
+/// The certificate can no longer be read. The configuration has read it before, but its files may
+/// have changed since. The server then serves nothing, rather than plain text.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     config: &config::Http,
     mut shutdown: watch::Receiver<bool>,
-) {
+) -> Result<(), String> {
     let connections = Arc::new(Semaphore::new(config.connections_max));
-    let certificates = config
-        .tls
-        .clone()
-        .and_then(|(cert, key)| Some((crate::tls::read(&cert, &key).ok()?, (cert, key))));
-    let acceptor = certificates.map(|(first, files)| {
-        let (sender, receiver) = watch::channel(first);
-        tokio::spawn(reload_certificates(sender, files));
-        receiver
-    });
+    let acceptor = match config.tls.clone() {
+        None => None,
+        Some(files) => {
+            let (sender, receiver) = watch::channel(crate::tls::read(&files.0, &files.1)?);
+            tokio::spawn(reload_certificates(sender, files));
+            Some(receiver)
+        }
+    };
     let graceful = GracefulShutdown::new();
     loop {
         // Clients may keep all connections open for as long as they like, also at a shutdown.
@@ -78,7 +81,7 @@ pub async fn serve(
             permit = Arc::clone(&connections).acquire_owned() => permit,
             () = until_shutdown(&mut shutdown) => break,
         };
-        let Ok(permit) = permit else { return };
+        let Ok(permit) = permit else { return Ok(()) };
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
@@ -107,6 +110,7 @@ pub async fn serve(
     }
     drop(listener);
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    Ok(())
 }
 
 async fn handshake(
@@ -183,6 +187,18 @@ mod tests {
         // The client neither sends another request nor closes the connection.
         sender.send(true).unwrap();
         let ended = tokio::time::timeout(GRACE + Duration::from_secs(2), server).await;
-        ended.expect("the server ends within its grace period").unwrap();
+        ended.expect("the server ends within its grace period").unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn server_whose_certificate_is_gone_does_not_serve_plain_text() {
+        let mut config = config::Config::parse("").expect("defaults").http;
+        config.tls = Some(("/none/cert.pem".into(), "/none/key.pem".into()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_sender, shutdown) = watch::channel(false);
+        let served = serve(listener, Router::new(), &config, shutdown);
+        let served = tokio::time::timeout(Duration::from_secs(5), served).await;
+        let why = served.expect("the server ends at once").unwrap_err();
+        assert!(why.starts_with("http.cert_file: /none/cert.pem"), "{why}");
     }
 }
