@@ -119,6 +119,7 @@ async fn run(config: Config) -> Result<()> {
         columns: Columns::default(),
         unreadable_fences: Unreadable::default(),
         fence_changes: Mutex::default(),
+        card_changes: Mutex::default(),
         acknowledged: AtomicU64::default(),
         answers: AnswerCache::default(),
         query_permits: Semaphore::new(config.clickhouse.queries_max),

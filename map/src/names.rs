@@ -94,7 +94,7 @@ fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<C
 /// column leaves the value unchanged; an empty field clears it.
 ///
 /// # Errors
-/// The text is not such CSV, or has too many rows; the message says why.
+/// The text is not such CSV; the message says why.
 pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     let mut lines = records(text.trim_start_matches('\u{feff}'))?.into_iter();
     let columns = lines.next().unwrap_or_default();
@@ -138,10 +138,18 @@ pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
         }
         cards.push(card);
     }
-    if cards.len() > CARDS_MAX {
-        return Err(format!("{} rows; expected at most {CARDS_MAX}", cards.len()));
-    }
     Ok(cards)
+}
+
+/// Checks the number of cards in a request.
+///
+/// # Errors
+/// There are too many.
+pub fn check_count(count: usize) -> Result<(), String> {
+    if count > CARDS_MAX {
+        return Err(format!("{count} cards; expected at most {CARDS_MAX}"));
+    }
+    Ok(())
 }
 
 /// Splits CSV into records of fields. Empty lines are skipped.

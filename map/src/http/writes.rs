@@ -38,6 +38,11 @@ const ERASED_WITHIN: Duration = Duration::from_secs(20);
 const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing \
                                was stored: try again; send fewer cards at once";
 
+/// Maximum time to read the stored cards before changed ones are written.
+const CARDS_WITHIN: Duration = Duration::from_secs(60);
+const CARDS_TOO_SLOW: &str = "the stored cards could not be read in time, so nothing was stored: \
+                              try again; send fewer cards at once";
+
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/api/alerts/seen", post(acknowledge_alert))
@@ -274,8 +279,13 @@ async fn put_cards(
         serde_json::from_slice(&body)
             .map_err(|error| bad(format!("expected an array of cards: {error}")))?
     };
+    names::check_count(changes.len()).map_err(bad)?;
     changes.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
-    let cards = names::merged(&state.store, changes).await;
+    // Two requests may change different values of one driver. Each writes the whole card, so the
+    // second one must read what the first one has written.
+    let _one_at_a_time = state.card_changes.lock().await;
+    let cards = tokio::time::timeout(CARDS_WITHIN, names::merged(&state.store, changes)).await;
+    let cards = cards.map_err(|_| unavailable(CARDS_TOO_SLOW.to_owned()))?;
     let cards = cards.map_err(|error| {
         tracing::warn!(%error, "the stored cards cannot be read");
         unavailable(state.store.error(&error).to_string())

@@ -74,9 +74,11 @@ fn stored_names_are_found_in_searches_and_lists() -> Result<()> {
     );
     let json = r#"[{"driver_id":"van-2","name":"Benno","group":"south"}]"#;
     ensure!(post(&map, "/api/cards", "application/json", json)?.status == 200);
+    let many = format!("[{}]", vec![r#"{"driver_id":"x"}"#; 20_001].join(","));
     for (kind, wrong) in [
         ("text/csv", "driver_id\na b"),
         ("application/json", r#"[{"id":"x"}]"#),
+        ("application/json", &*many),
         ("text/plain", ""),
     ] {
         ensure!(post(&map, "/api/cards", kind, wrong)?.status == 400, "{kind} {wrong}");
@@ -138,6 +140,32 @@ fn list_finds_a_driver_among_more_than_one_answer_has() -> Result<()> {
     for path in ["/api/list?find=van", "/api/list?find=anna", "/api/list?find=anna&faster=20"] {
         let list = get(&map, path, &[])?.json()?;
         ensure!(list["truncated"] == true, "{path}: {list}");
+    }
+    Ok(())
+}
+
+#[test]
+fn concurrent_changes_of_one_card_are_all_stored() -> Result<()> {
+    let world = world("map_card_changes")?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let send = |csv: String| {
+        let url = format!("{}/api/cards", map.url());
+        std::thread::spawn(move || {
+            let answer = ureq::post(url).header("Content-Type", "text/csv").send(csv.as_str());
+            answer.map(|answer| answer.status().as_u16())
+        })
+    };
+    for round in 0..20 {
+        let changes = [
+            send(format!("driver_id,name\nvan-1,Anna {round}\n")),
+            send(format!("driver_id,phone\nvan-1,{round}\n")),
+        ];
+        for change in changes {
+            ensure!(change.join().expect("the thread does not panic")? == 200);
+        }
+        let stored =
+            world.query("SELECT name, phone FROM {db}.drivers FINAL WHERE driver_id = 'van-1'")?;
+        ensure!(stored == format!("Anna {round}\t{round}"), "{stored}");
     }
     Ok(())
 }
