@@ -10,7 +10,7 @@ use crate::store::Store;
 
 /// Maximum number of cards in one request.
 const CARDS_MAX: usize = 20_000;
-/// Maximum number of drivers whose stored cards one query reads: their ids are in the query's URL.
+/// Maximum number of drivers whose stored cards one query reads: their ids are in one parameter.
 const IDS_AT_ONCE: usize = 100;
 
 /// A row of the table `drivers`; an empty string means no value.
@@ -197,7 +197,7 @@ pub async fn write(
     if cards.is_empty() {
         return Ok(());
     }
-    // The rows are JSON in the statement's body, because a parameter would be part of the URL.
+    // The rows are JSON in the statement's body, because ClickHouse limits a parameter's length.
     let rows: Vec<String> =
         cards.iter().map(|card| serde_json::to_string(card).unwrap_or_default()).collect();
     let sql = format!(

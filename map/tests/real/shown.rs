@@ -553,6 +553,35 @@ fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
 }
 
 #[test]
+fn fence_with_thousands_of_points_and_drivers_is_stored() -> Result<()> {
+    let world = world("map_long_fence")?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let point = |index: i32| {
+        let angle = f64::from(index % 4_500) / 4_500.0 * std::f64::consts::TAU;
+        [11.0 + 0.1 * angle.cos(), 48.0 + 0.1 * angle.sin()]
+    };
+    let ring: Vec<[f64; 2]> = (0..=4_500).map(point).collect();
+    let drivers: Vec<String> = (0..10_000).map(|id| format!("driver-{id}")).collect();
+    let feature = serde_json::json!({
+        "type": "Feature",
+        "properties": { "name": "city", "drivers": drivers },
+        "geometry": { "type": "Polygon", "coordinates": [ring] },
+    });
+    let feature = feature.to_string();
+    let renamed =
+        r#"{"type":"Feature","properties":{"name":"town","was":"city","stay_max_s":600}}"#;
+    for body in [feature.as_str(), renamed] {
+        let answer = post(&map, "/api/fences", "application/geo+json", body)?;
+        ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
+    }
+    let stored = "SELECT name, length(polygons[1][1]), length(drivers), drivers[10000] \
+                  FROM {db}.fences FINAL ORDER BY valid_until";
+    let row = |name: &str| format!("{name}\t4501\t10000\tdriver-9999");
+    assert_eq!(world.query(stored)?, format!("{}\n{}", row("city"), row("town")));
+    Ok(())
+}
+
+#[test]
 fn fences_without_columns_of_rules_are_shown_and_edited() -> Result<()> {
     let world = world("map_no_rules")?;
     let drops = ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"]
