@@ -104,7 +104,8 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
             WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3)
-            ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+            ORDER BY name, valid_from LIMIT {}",
+            FENCES_MAX + 1
         );
         store.fetch_all::<Stored>(|| store.query(&sql)).await
     };
@@ -112,7 +113,9 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         Err(error) if store.reader().lacks_column(&error) => fetch(NO_RULES).await,
         stored => stored,
     };
-    let stored = stored.map_err(|error| failed(store, &error))?;
+    let mut stored = stored.map_err(|error| failed(store, &error))?;
+    let is_cut = stored.len() > FENCES_MAX;
+    stored.truncate(FENCES_MAX);
     let feature = |fence: Version| {
         let mut properties = Map::new();
         properties.insert("name".to_owned(), json!(fence.name));
@@ -139,7 +142,8 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         tracing::warn!(why, "a fence is not shown: import it again");
     }
     let mut found = json!({ "type": "FeatureCollection", "features": features });
-    if let Some(hint) = store.hint(&["fences"]) {
+    let is_cut = is_cut.then(|| format!("only the first {FENCES_MAX} fences by name are shown"));
+    if let Some(hint) = store.hint(&["fences"]).or(is_cut) {
         found["hint"] = hint.into();
     }
     Ok(found)

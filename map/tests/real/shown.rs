@@ -582,6 +582,29 @@ fn fence_with_thousands_of_points_and_drivers_is_stored() -> Result<()> {
 }
 
 #[test]
+fn answer_without_all_fences_says_so() -> Result<()> {
+    let world = world("map_many_fences")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         SELECT toString(100000 + number), [[[(10, 47), (12, 47), (12, 48)]]] FROM numbers(5000)",
+    )?;
+    let map = world.settings.run()?;
+    let shown = || get(&map, "/api/fences", &[])?.json();
+    let all = shown()?;
+    ensure!(all["features"].as_array().is_some_and(|all| all.len() == 5_000));
+    ensure!(all["hint"].is_null(), "{}", all["hint"]);
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         VALUES ('yard', [[[(10, 47), (12, 47), (12, 48)]]])",
+    )?;
+    let cut = shown()?;
+    ensure!(cut["features"].as_array().is_some_and(|cut| cut.len() == 5_000));
+    let hint = cut["hint"].as_str().unwrap_or_default();
+    ensure!(hint.contains("first 5000 fences"), "{hint}");
+    Ok(())
+}
+
+#[test]
 fn fences_without_columns_of_rules_are_shown_and_edited() -> Result<()> {
     let world = world("map_no_rules")?;
     let drops = ["speed_limit_kmh", "stay_max_s", "silent_for_s", "hours", "hours_zone", "drivers"]
