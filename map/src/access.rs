@@ -58,9 +58,19 @@ impl Access {
 /// driver:van-1` sees two groups and a driver.
 ///
 /// # Errors
-/// An entry has another form.
+/// An entry has another form, or two entries have one name.
 pub fn viewers(entries: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String> {
-    entries.iter().filter(|entry| !entry.is_empty()).map(|entry| viewer(entry)).collect()
+    let mut viewers: Vec<(String, Arc<Scope>)> = Vec::new();
+    for entry in entries.iter().filter(|entry| !entry.is_empty()) {
+        let (name, scope) = viewer(entry)?;
+        if viewers.iter().any(|(known, _)| *known == name) {
+            return Err(format!(
+                "\"{name}\" has two entries: put all groups and drivers of a viewer into one"
+            ));
+        }
+        viewers.push((name, scope));
+    }
+    Ok(viewers)
 }
 
 fn viewer(entry: &str) -> Result<(String, Arc<Scope>), String> {
@@ -218,6 +228,8 @@ mod tests {
         for wrong in ["ada", ": *", "ada:", "ada: driver:a b"] {
             assert!(viewers(vec![wrong.to_owned()]).is_err(), "{wrong}");
         }
+        let twice = viewers(vec!["eve: north".to_owned(), "eve : south".to_owned()]);
+        assert!(twice.unwrap_err().contains("\"eve\" has two entries"));
     }
 
     #[test]
