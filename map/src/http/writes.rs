@@ -65,13 +65,20 @@ pub(super) fn may_edit_fences(state: &State, viewer: &Viewer) -> bool {
 /// Reads the body of a request. Requires a content type that a page of another site cannot send:
 /// the browser would first send a CORS preflight, and the map allows none.
 async fn read_body(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes, Refusal> {
-    if headers.get(CONTENT_TYPE).is_none_or(|given| given != kind) {
+    if media_type(headers) != kind {
         return Err(bad(format!("Content-Type: expected {kind}")));
     }
     let body = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
     body.ok().and_then(Result::ok).ok_or_else(|| {
         bad(format!("expected a body of at most {BODY_BYTES_MAX} bytes within {BODY_TIMEOUT:?}"))
     })
+}
+
+/// Returns the content type in lower case, without parameters such as `charset`; empty: none.
+fn media_type(headers: &HeaderMap) -> String {
+    let given = headers.get(CONTENT_TYPE).and_then(|given| given.to_str().ok());
+    let kind = given.unwrap_or_default().split(';').next().unwrap_or_default();
+    kind.trim().to_ascii_lowercase()
 }
 
 fn forbidden(message: &str) -> Refusal {
@@ -268,9 +275,7 @@ async fn put_cards(
     if !viewer.scope.is_all() {
         return Err(forbidden("only a viewer of all drivers may name them"));
     }
-    let is_csv =
-        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
-    let changes: Vec<CardChange> = if is_csv {
+    let changes: Vec<CardChange> = if media_type(&headers) == "text/csv" {
         let body = read_body(&headers, body, "text/csv").await?;
         let text = str::from_utf8(&body).map_err(|_| bad("the CSV is not UTF-8".to_owned()))?;
         names::csv(text).map_err(bad)?
@@ -312,6 +317,20 @@ async fn put_cards(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn content_type_counts_without_its_parameters() {
+        for (given, expected) in [
+            ("text/csv", "text/csv"),
+            ("Text/CSV; charset=utf-8", "text/csv"),
+            ("application/json;charset=UTF-8", "application/json"),
+            ("text/plain; application/json", "text/plain"),
+        ] {
+            let value = axum::http::HeaderValue::from_static(given);
+            assert_eq!(media_type(&HeaderMap::from_iter([(CONTENT_TYPE, value)])), expected);
+        }
+        assert_eq!(media_type(&HeaderMap::new()), "");
+    }
 
     #[test]
     fn slow_write_names_its_limit_in_whole_seconds() {
