@@ -177,18 +177,18 @@ async fn alerts(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let params = Params::new(query.as_deref(), &["hours"]).map_err(bad)?;
+    let params = Params::new(query.as_deref(), &["hours", "group"]).map_err(bad)?;
     let hours = params.hours(24).map_err(bad)?;
+    let scope = viewer.scope.in_named_group(&state.live.fleet(), params.group().map_err(bad)?);
     let load = async {
-        let alerts = run_query(&state, events::recent(&state.store, &viewer.scope, hours)).await?;
+        let alerts = run_query(&state, events::recent(&state.store, &scope, hours)).await?;
         let mut found = json!({ "alerts": alerts });
         if let Some(hint) = state.store.hint(&["events", "alerts_seen"]) {
             found["hint"] = hint.into();
         }
         Ok(Bytes::from(found.to_string()))
     };
-    let key =
-        format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));
+    let key = format!("alerts {scope:?} {hours} {}", state.acknowledged.load(Ordering::Relaxed));
     let json = state.answers.answer(key, load).await?;
     Ok(compressible(&headers, JSON, json))
 }

@@ -214,6 +214,9 @@ fn group_limits_tiles_counts_replays_and_cells() -> Result<()> {
         let tick = first_tick_of(&map, &format!("/api/stream?group={group}"), header)?;
         let (count, states) = (ids.len(), &tick["states"]);
         ensure!(tick["drivers"] == count && states["moving"] == count, "{user} {group}: {tick}");
+        let alerts = ask("/api/alerts?hours=1")?.json()?;
+        let alerts = alerts["alerts"].as_array().map(Vec::len);
+        ensure!(alerts == Some(count), "{user} {group}: {alerts:?}");
         let past = ask(&format!("/api/past?bbox=-180,-90,180,90&from={hour}"))?.json()?;
         ensure!(past["ids"].as_array().map(Vec::len) == Some(count), "{user} {group}: {past}");
         let cells = ask(&format!("/api/cells?bbox=10,47,12,49&zoom=10&from={hour}"))?.body;
