@@ -199,6 +199,7 @@ async fn acknowledge_alert(
     let body = read_body(&headers, body, JSON).await?;
     let alert: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    alert.check().map_err(bad)?;
     check_scope(&state, &viewer, &alert.driver_id)?;
     let erased = erased(&state, &[&alert.driver_id]).await?;
     if erased.ids.contains(&alert.driver_id) {
