@@ -23,6 +23,8 @@ export interface Config {
   writes: boolean;
   points_max: number;
   edits_fences: boolean;
+  /** As many pages are open as the server allows: a further one gets no ticks. */
+  is_full?: boolean;
   version: string;
 }
 

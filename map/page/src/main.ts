@@ -110,9 +110,10 @@ const countGroup = listen({
     numbers.lost();
     warning.lost();
     // Check whether the server refuses this viewer: an expired link or login is not an outage.
-    void config().catch((error: unknown) => {
-      if (error instanceof ApiError && [401, 403].includes(error.status)) warning.refused(error.message);
-    });
+    void config().then(
+      ({ is_full }) => warning.refused(is_full ? 'too many pages are open (http.viewers_max), and this one tries again every few seconds' : ''),
+      (error: unknown) => warning.refused(error instanceof ApiError && [401, 403].includes(error.status) ? error.message : ''),
+    );
   },
 });
 

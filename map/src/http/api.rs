@@ -87,6 +87,7 @@ async fn config(
         "makes_links": state.config.access.links_key.is_some() && !viewer.is_link(),
         "writes": may_write(&state, &viewer),
         "edits_fences": may_edit_fences(&state, &viewer),
+        "is_full": state.viewers.available_permits() == 0,
         "version": env!("CARGO_PKG_VERSION"),
     })))
 }
