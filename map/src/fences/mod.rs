@@ -379,11 +379,19 @@ impl LongText {
 fn unavailable(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     tracing::warn!(%error, "a fence was not stored");
     let (code, advice) = writer.code_and_advice(error);
-    let why = advice.or_else(|| code.map(|code| format!("code {code}")));
+    let why = advice
+        .map(|advice| about_writer(&advice))
+        .or_else(|| code.map(|code| format!("code {code}")));
     Refused::Unavailable(format!(
         "ClickHouse did not store the fence: {}",
         why.unwrap_or_else(|| "no answer".to_owned())
     ))
+}
+
+/// Returns advice about the login that writes: the client names the options of the one that reads.
+pub(crate) fn about_writer(advice: &str) -> String {
+    let advice = advice.replace("clickhouse.user", "fences.user");
+    advice.replace("clickhouse.password_file", "fences.password_file")
 }
 
 /// Reason why a fence was not stored, with a message for the viewer.
@@ -400,6 +408,7 @@ pub enum Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn stored(polygons: &str, rules: &str) -> Stored {
         let (name, polygons, rules) = ("yard".to_owned(), polygons.to_owned(), rules.to_owned());
@@ -440,6 +449,21 @@ mod tests {
         let nulls = json!({ "name": "yard", "was": null, "rewrite_past": null, "valid_to": null });
         let change = change(&json!({ "type": "Feature", "properties": nulls })).await.unwrap();
         assert_eq!((&*change.name_before, change.rewrites_past), ("yard", false));
+    }
+
+    #[tokio::test]
+    async fn wrong_login_that_is_named_is_the_one_that_writes() {
+        let server = Config::parse("").expect("defaults").clickhouse.server;
+        let writer = Reader::new(&server, 1 << 20).unwrap();
+        for (code, expected) in [
+            (516, "set fences.user and fences.password_file"),
+            (497, "grant fences.user what it lacks"),
+        ] {
+            let answer = format!("Code: {code}. DB::Exception: refused");
+            let error = clickhouse::error::Error::BadResponse(answer);
+            let Refused::Unavailable(why) = unavailable(&writer, &error) else { panic!("{error}") };
+            assert!(why.contains(expected), "{why}");
+        }
     }
 
     #[test]

@@ -134,7 +134,8 @@ async fn wait_for_write(
         Ok(Err(error)) => {
             tracing::warn!(%error, "ClickHouse did not store a viewer's change");
             let (_, advice) = writer.code_and_advice(&error);
-            let why = advice.unwrap_or_else(|| "it refused the insert".to_owned());
+            let why = advice.map(|advice| areas::about_writer(&advice));
+            let why = why.unwrap_or_else(|| "it refused the insert".to_owned());
             Err(unavailable(format!("ClickHouse did not store this: {why}")))
         }
         Err(_) => {
