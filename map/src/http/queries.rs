@@ -80,11 +80,12 @@ async fn list(
     let params = Params::new(query.as_deref(), &known).map_err(bad)?;
     let filter = params.filter().map_err(bad)?;
     let folded = fold(&filter.find);
+    // The names and ids in memory are old after an idle time, and missing after a start.
+    let fresh = state.live.wait_until_fresh().await;
     let named = if filter.find.is_empty() {
         Vec::new()
     } else {
-        // The names and ids in memory are old after an idle time, and missing after a start.
-        state.live.wait_until_fresh().await.map_err(unavailable)?;
+        fresh.map_err(unavailable)?;
         let fleet = state.live.fleet();
         let look = Look { scope: Arc::clone(&viewer.scope), ..Look::default() };
         let scope = state.live.filter(&fleet, &look);
