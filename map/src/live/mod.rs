@@ -48,6 +48,9 @@ const FRESH_TIMEOUT: Duration = Duration::from_millis(1_500);
 const ROWS_AT_ONCE: usize = 4_096;
 /// Memory limit of the cached tiles of one generation, in bytes; further tiles are not cached.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Memory of a cached tile besides its bytes: its key, with a scope, and its allocations. Most of
+/// the tiles that a program asks for may be empty.
+const TILE_OVERHEAD_BYTES: usize = 512;
 /// Interval at which the map checks for new names and groups.
 const NAMES_PERIOD: Duration = Duration::from_secs(10);
 /// Time beyond `clickhouse.query_timeout` that a read of names may take. ClickHouse enforces that
@@ -62,7 +65,7 @@ type LazyTile = Arc<OnceLock<Arc<Part>>>;
 struct Tiles {
     generation: u64,
     by_key: HashMap<(Tile, Kind, Look), LazyTile>,
-    /// Total size of the encoded tiles.
+    /// Memory of the encoded tiles.
     bytes: usize,
 }
 
@@ -257,7 +260,7 @@ impl Live {
             self.metrics.tiles_cut.inc();
             let mut tiles = lock(&self.tiles);
             if tiles.generation == generation {
-                tiles.bytes += part.bytes();
+                tiles.bytes += part.bytes() + TILE_OVERHEAD_BYTES;
             }
         }
         Arc::clone(part)
@@ -522,6 +525,20 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+
+    #[test]
+    fn empty_tiles_count_towards_the_limit_of_the_cache() {
+        let live = Live::new(&config::Config::parse("").expect("defaults").map, Arc::default());
+        for x in 0..10 {
+            let tile = Tile::new(14, x, 0).expect("a tile");
+            // The second request finds the tile in the cache.
+            live.tile(tile, Kind::Points, &Look::default());
+            live.tile(tile, Kind::Points, &Look::default());
+        }
+        let tiles = lock(&live.tiles);
+        assert_eq!((tiles.by_key.len(), live.metrics.tiles_cut.get()), (10, 10));
+        assert!((10 * TILE_OVERHEAD_BYTES..20 * TILE_OVERHEAD_BYTES).contains(&tiles.bytes));
+    }
 
     #[tokio::test]
     async fn first_viewer_waits_for_a_query_not_a_tick() {
