@@ -101,8 +101,8 @@ const countGroup = listen({
     numbers.tick(tick);
     warning.tick(tick, group);
     colours.tick(tick);
-    // Drivers may have got their groups after the page was opened.
-    if (newest && newest.names !== tick.names) void config().then(({ groups }) => driverList.groups(groups), () => {});
+    // Drivers may have got their groups after the page was opened, or while it was disconnected.
+    if (newest && (isFirst || newest.names !== tick.names)) void config().then(({ groups }) => driverList.groups(groups), () => {});
     newest = tick;
     stage?.tick(tick, isFirst);
   },
