@@ -15,7 +15,7 @@ mod state;
 mod writes;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::service::{Service as _, service_fn};
@@ -43,6 +43,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of reloading certificates.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
+/// Minimum time between two warnings that connections cannot be accepted.
+const ACCEPT_WARNING_PERIOD: Duration = Duration::from_secs(60);
 /// Grace period of requests in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -75,6 +77,7 @@ pub async fn serve(
         }
     };
     let graceful = GracefulShutdown::new();
+    let mut accept_warning = AcceptWarning::default();
     loop {
         // Clients may keep all connections open for as long as they like, also at a shutdown.
         let permit = tokio::select! {
@@ -86,7 +89,15 @@ pub async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    debug!(%error, "accept failed");
+                    // A client that gives up while it connects is no reason for a warning.
+                    let is_aborted = error.kind() == std::io::ErrorKind::ConnectionAborted;
+                    if !is_aborted && accept_warning.is_due(Instant::now()) {
+                        warn!(
+                            %error,
+                            "connections cannot be accepted: is the limit of open files \
+                             (ulimit -n) above http.connections_max?"
+                        );
+                    }
                     // The process may be out of file descriptors: do not spin.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -111,6 +122,21 @@ pub async fn serve(
     drop(listener);
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
     Ok(())
+}
+
+/// Time of the last warning that connections cannot be accepted.
+#[derive(Default)]
+struct AcceptWarning(Option<Instant>);
+
+impl AcceptWarning {
+    /// Returns whether to warn now. If so, the next warning is due after [`ACCEPT_WARNING_PERIOD`].
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|at| now.duration_since(at) >= ACCEPT_WARNING_PERIOD);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
 }
 
 async fn handshake(
@@ -188,6 +214,14 @@ mod tests {
         sender.send(true).unwrap();
         let ended = tokio::time::timeout(GRACE + Duration::from_secs(2), server).await;
         ended.expect("the server ends within its grace period").unwrap().unwrap();
+    }
+
+    #[test]
+    fn refused_connections_are_logged_once_a_minute() {
+        let (mut warning, now) = (AcceptWarning::default(), Instant::now());
+        let second = |seconds| now + Duration::from_secs(seconds);
+        let due = [0, 1, 59, 60, 61, 200].map(|seconds| warning.is_due(second(seconds)));
+        assert_eq!(due, [true, false, false, true, false, true]);
     }
 
     #[tokio::test]
