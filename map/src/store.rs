@@ -25,6 +25,9 @@ pub enum Error {
     /// The query exceeded a limit of time, memory or rows.
     #[error("{0}")]
     LimitExceeded(String),
+    /// ClickHouse does not know what a parameter names.
+    #[error("{0}")]
+    Invalid(String),
     /// ClickHouse does not answer, or rejected the query for another reason.
     #[error("{0}")]
     Unavailable(String),

@@ -273,7 +273,7 @@ pub(super) async fn run_query<T>(
     let timeout = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
     match tokio::time::timeout(timeout, query).await {
         Ok(answer) => answer.map_err(|error| match error {
-            Error::LimitExceeded(message) => bad(message),
+            Error::LimitExceeded(message) | Error::Invalid(message) => bad(message),
             Error::Unavailable(message) => unavailable(message),
         }),
         Err(_) => Err(unavailable(

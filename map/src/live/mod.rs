@@ -455,7 +455,9 @@ impl Live {
             Err(error) => {
                 self.metrics.read_errors.inc();
                 let why = match store.error(&error) {
-                    Error::LimitExceeded(why) | Error::Unavailable(why) => why,
+                    Error::LimitExceeded(why) | Error::Invalid(why) | Error::Unavailable(why) => {
+                        why
+                    }
                 };
                 if reading.record_failure() {
                     warn!(%error, "{why}; trying again every second");

@@ -286,6 +286,9 @@ fn track_file_has_all_fixes() -> Result<()> {
     let days = get(&map, &format!("/api/drivers/d1/days?{month}&tz=Asia/Tokyo"), &[])?.json()?;
     ensure!(days["days"].as_array().is_some_and(|days| days.len() == 2), "{days}");
     ensure!(get(&map, &format!("/api/drivers/d1/days?{month}&tz=no'where"), &[])?.status == 400);
+    let unknown = get(&map, &format!("/api/drivers/d1/days?{month}&tz=Mars/Base"), &[])?;
+    let why = unknown.json()?.to_string();
+    ensure!(unknown.status == 400 && why.contains("not a time zone"), "{why}");
     Ok(())
 }
 
