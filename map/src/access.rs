@@ -19,6 +19,13 @@ pub const LINK_HOURS_MAX: u32 = 24 * 366;
 const LINK_NAMES_MAX: usize = 50;
 /// Maximum length of a link's content and signature, in bytes before encoding.
 const LINK_BYTES_MAX: usize = 6_000;
+/// Maximum length of a new link, encoded. The page keeps the link in a cookie, and browsers drop
+/// cookies of more than 4,096 bytes with their names.
+const LINK_LETTERS_MAX: usize = 4_080;
+/// Letters of base 64 for URLs (RFC 4648, section 5), here without padding.
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+/// Letters of a signature in hexadecimal, as older versions encoded links.
+const HEX_SIGNATURE_LETTERS: usize = 64;
 
 /// Settings of the section `[access]`.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +37,12 @@ pub struct Access {
 }
 
 impl Access {
+    /// Returns whether some viewers may see only a part of the drivers.
+    #[must_use]
+    pub fn limits_viewers(&self) -> bool {
+        self.links_key.is_some() || self.viewers.iter().any(|(_, scope)| !scope.is_all())
+    }
+
     /// Returns the scope of a viewer; `None`: the viewer may see nothing.
     #[must_use]
     pub fn scope(&self, name: Option<&str>) -> Option<Arc<Scope>> {
@@ -45,9 +58,19 @@ impl Access {
 /// driver:van-1` sees two groups and a driver.
 ///
 /// # Errors
-/// An entry has another form.
+/// An entry has another form, or two entries have one name.
 pub fn viewers(entries: Vec<String>) -> Result<Vec<(String, Arc<Scope>)>, String> {
-    entries.iter().filter(|entry| !entry.is_empty()).map(|entry| viewer(entry)).collect()
+    let mut viewers: Vec<(String, Arc<Scope>)> = Vec::new();
+    for entry in entries.iter().filter(|entry| !entry.is_empty()) {
+        let (name, scope) = viewer(entry)?;
+        if viewers.iter().any(|(known, _)| *known == name) {
+            return Err(format!(
+                "\"{name}\" has two entries: put all groups and drivers of a viewer into one"
+            ));
+        }
+        viewers.push((name, scope));
+    }
+    Ok(viewers)
 }
 
 fn viewer(entry: &str) -> Result<(String, Arc<Scope>), String> {
@@ -91,7 +114,8 @@ impl Link {
     /// Checks the drivers and groups of a new link.
     ///
     /// # Errors
-    /// The link names no driver or group, too many of them, or an invalid driver id.
+    /// The link names no driver or group, too many of them, or an invalid driver id; or it is too
+    /// long.
     pub fn check(&self) -> Result<(), String> {
         let count = self.groups.len() + self.drivers.len();
         if count == 0 || count > LINK_NAMES_MAX {
@@ -100,7 +124,16 @@ impl Link {
         if self.groups.contains("") {
             return Err("groups: an empty string is not a group".to_owned());
         }
-        self.drivers.iter().try_for_each(|id| driver(id).map(drop))
+        self.drivers.iter().try_for_each(|id| driver(id).map(drop))?;
+        // The secret has no effect on the length.
+        let letters = self.sign("").len();
+        if letters > LINK_LETTERS_MAX {
+            return Err(format!(
+                "drivers, groups: their names are too long for one link, which would have \
+                 {letters} letters instead of at most {LINK_LETTERS_MAX}: name fewer"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the scope that the link shows.
@@ -109,13 +142,13 @@ impl Link {
         Scope::Only { groups: self.groups.clone(), drivers: self.drivers.clone() }
     }
 
-    /// Encodes the link for a URL: its content and a signature, both in hexadecimal. `secret`: the
+    /// Encodes the link for a URL: its content and a signature, both in base 64. `secret`: the
     /// value of [`Access::links_key`].
     #[must_use]
     pub fn sign(&self, secret: &str) -> String {
         let content = serde_json::to_vec(self).unwrap_or_default();
         let signature = hmac::sign(&key(secret), &content);
-        format!("{}.{}", encode_hex(&content), encode_hex(signature.as_ref()))
+        format!("{}.{}", encode_base64(&content), encode_base64(signature.as_ref()))
     }
 
     /// Decodes a signed link. `None`: the link was changed, another secret signed it, or it has
@@ -124,7 +157,9 @@ impl Link {
     pub fn open(text: &str, secret: &str, now_ms: i64) -> Option<Self> {
         let (content, signature) =
             text.split_once('.').filter(|_| text.len() <= 2 * LINK_BYTES_MAX)?;
-        let (content, signature) = (decode_hex(content)?, decode_hex(signature)?);
+        let decode: fn(&str) -> Option<Vec<u8>> =
+            if signature.len() == HEX_SIGNATURE_LETTERS { decode_hex } else { decode_base64 };
+        let (content, signature) = (decode(content)?, decode(signature)?);
         hmac::verify(&key(secret), &content, &signature).ok()?;
         let link: Self = serde_json::from_slice(&content).ok()?;
         (now_ms < link.until).then_some(link)
@@ -139,6 +174,33 @@ fn key(secret: &str) -> hmac::Key {
 #[must_use]
 pub fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn encode_base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
+            << (8 * (3 - group.len()));
+        for index in 0..=group.len() {
+            text.push(char::from(LETTERS[(bits >> (18 - 6 * index) & 63) as usize]));
+        }
+    }
+    text
+}
+
+/// Decodes only what [`encode_base64`] returns: of several texts for the same bytes, one is valid.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    for group in text.as_bytes().chunks(4) {
+        let mut bits = 0_u32;
+        for letter in group {
+            let value = LETTERS.iter().position(|known| known == letter)?;
+            bits = bits << 6 | u32::try_from(value).ok()?;
+        }
+        bits <<= 6 * (4 - group.len());
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
+    }
+    (encode_base64(&bytes) == text).then_some(bytes)
 }
 
 fn decode_hex(hex: &str) -> Option<Vec<u8>> {
@@ -166,6 +228,8 @@ mod tests {
         for wrong in ["ada", ": *", "ada:", "ada: driver:a b"] {
             assert!(viewers(vec![wrong.to_owned()]).is_err(), "{wrong}");
         }
+        let twice = viewers(vec!["eve: north".to_owned(), "eve : south".to_owned()]);
+        assert!(twice.unwrap_err().contains("\"eve\" has two entries"));
     }
 
     #[test]
@@ -175,6 +239,45 @@ mod tests {
         assert!(access.scope(Some("ada")).is_some_and(|scope| scope.is_all()));
         assert_eq!((access.scope(Some("eve")), access.scope(None)), (None, None));
         assert!(Access::default().scope(None).is_some());
+        assert!(!access.limits_viewers() && !Access::default().limits_viewers());
+        let access =
+            Access { viewers: viewers(vec!["eve: north".to_owned()]).unwrap(), links_key: None };
+        assert!(access.limits_viewers());
+    }
+
+    #[test]
+    fn link_that_fits_into_no_cookie_is_refused() {
+        let link = |id_bytes: usize| Link {
+            groups: BTreeSet::new(),
+            drivers: (0..LINK_NAMES_MAX).map(|id| format!("{id:0id_bytes$}")).collect(),
+            until: 1_800_000_000_000,
+            by: "ada.lovelace@fleet.example".to_owned(),
+        };
+        // 50 UUIDs fit.
+        assert_eq!(link(36).check(), Ok(()));
+        assert!(link(36).sign("secret").len() <= LINK_LETTERS_MAX);
+        assert!(link(64).check().unwrap_err().contains("name fewer"));
+    }
+
+    #[test]
+    fn link_of_an_older_version_opens() {
+        let drivers = BTreeSet::from(["van-1".to_owned()]);
+        let link = Link { groups: BTreeSet::new(), drivers, until: 1_000, by: "ada".to_owned() };
+        let content = serde_json::to_vec(&link).unwrap();
+        let signature = hmac::sign(&key("secret"), &content);
+        let signed = format!("{}.{}", encode_hex(&content), encode_hex(signature.as_ref()));
+        assert_eq!(Link::open(&signed, "secret", 999), Some(link));
+    }
+
+    #[test]
+    fn bytes_of_each_length_survive_base_64() {
+        for bytes in [&b""[..], b"f", b"fo", b"foo", b"\xff\xfe\xfd\xfc"] {
+            assert_eq!(decode_base64(&encode_base64(bytes)).as_deref(), Some(bytes));
+        }
+        assert_eq!(encode_base64(b"\xff\xfe\xfd\xfc"), "__79_A");
+        for wrong in ["_", "__79_B", "__79_A==", "__7 ", "é"] {
+            assert_eq!(decode_base64(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

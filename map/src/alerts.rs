@@ -2,10 +2,12 @@
 
 use clickhouse::Row;
 use milepost_clickhouse::FetchWhole as _;
+use milepost_events::fences::MOMENTS_MS;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::look::Scope;
 use crate::history::failed;
+use crate::params::driver;
 use crate::store::{Error, Store};
 
 /// Maximum number of alerts in one response; the newest are returned.
@@ -71,6 +73,22 @@ pub struct AlertKey {
     pub fence: String,
 }
 
+impl AlertKey {
+    /// Checks the key of a request.
+    ///
+    /// # Errors
+    /// No event can have this key; the message names the value and what is expected.
+    pub fn check(&self) -> Result<(), String> {
+        driver(&self.driver_id).map_err(|why| format!("driver_id: {why}"))?;
+        if !MOMENTS_MS.contains(&self.ts) {
+            return Err(
+                "ts: expected milliseconds since 1970, in the years 1900 to 2299".to_owned()
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Records that the viewer `by` acknowledged an event.
 ///
 /// # Errors
@@ -90,4 +108,24 @@ pub async fn acknowledge(
     let query =
         query.param("seq", alert.seq).param("kind", &alert.kind).param("fence", &alert.fence);
     query.param("by", by).insert_whole(1).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_that_no_event_can_have_is_refused() {
+        let key = |driver_id: &str, ts: i64| AlertKey {
+            driver_id: driver_id.to_owned(),
+            ts,
+            seq: 0,
+            kind: "fast".to_owned(),
+            fence: String::new(),
+        };
+        assert_eq!(key("van-1", 1_764_000_000_000).check(), Ok(()));
+        assert!(key("", 1_764_000_000_000).check().unwrap_err().starts_with("driver_id: "));
+        assert!(key("van 1", 0).check().unwrap_err().starts_with("driver_id: "));
+        assert!(key("van-1", i64::MAX).check().unwrap_err().starts_with("ts: "));
+    }
 }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use crate::store::Store;
 
-/// Maximum number of drivers that one query names: their ids are in the query's URL.
+/// Maximum number of drivers that one query names: their ids are in one parameter.
 const IDS_AT_ONCE: usize = 100;
 
 /// Returns the erased drivers among these.

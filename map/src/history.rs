@@ -419,7 +419,15 @@ pub async fn days(
         ORDER BY day";
     let query = store.query(SQL).param("driver", driver).param("tz", zone);
     let query = query.param("from", span.from_ms).param("to", span.to_ms);
-    query.fetch_whole().await.map_err(|error| failed(store, &error))
+    query.fetch_whole().await.map_err(|error| {
+        // ClickHouse's code for this is a general one, which depends on the version.
+        if error.to_string().contains("Cannot load time zone") {
+            let why =
+                format!("tz: \"{zone}\" is not a time zone; expected one such as Europe/Berlin");
+            return Error::Invalid(why);
+        }
+        failed(store, &error)
+    })
 }
 
 #[derive(Row, Serialize, Deserialize)]

@@ -35,9 +35,20 @@ impl Found {
     }
 }
 
-/// Returns the matching drivers, ordered by id; `true`: more drivers match than [`DRIVERS_MAX`].
-/// `matching_ids`: the ids that `filter.find` matches. Conditions on the speed hold only for
-/// drivers with a fix within `ages.silent_s`: a driver silent for months is not "faster than 30".
+/// The condition of [`Filter::find`].
+#[derive(Debug)]
+pub struct Find {
+    /// The text as [`fold`](crate::fleet::directory::fold) returns it. ClickHouse compares it with
+    /// the ids; empty: no condition.
+    pub folded: String,
+    /// Ids of the drivers whose name has the text, up to one more than [`DRIVERS_MAX`]. The names
+    /// are in memory, because ClickHouse cannot compare without regard to accents.
+    pub named: Vec<String>,
+}
+
+/// Returns the matching drivers, ordered by id; `true`: more drivers match than [`DRIVERS_MAX`], or
+/// more have a name that matches `find`. Conditions on the speed hold only for drivers with a fix
+/// within `ages.silent_s`: a driver silent for months is not "faster than 30".
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
@@ -45,7 +56,7 @@ pub async fn list(
     store: &Store,
     scope: &Scope,
     filter: &Filter,
-    matching_ids: Vec<String>,
+    find: Find,
     ages: Ages,
 ) -> Result<(Vec<Found>, bool), Error> {
     let sql = format!(
@@ -56,7 +67,8 @@ pub async fn list(
             '' AS name, '' AS in_group
         FROM {{db}}.last_positions
         WHERE {{in_scope}} AND startsWith(driver_id, {{prefix:String}})
-            AND ({{find:String}} = '' OR driver_id IN {{found:Array(String)}})
+            AND ({{find:String}} = '' OR positionCaseInsensitive(driver_id, {{find:String}}) > 0
+                OR driver_id IN {{found:Array(String)}})
             AND (NOT {{has_group:Bool}} OR {in_group})
             AND ({{has_hidden:Bool}}
                 OR last_positions.ts > now64(3) - toIntervalSecond({{hidden:Int64}}))
@@ -74,12 +86,14 @@ pub async fn list(
         in_group = "driver_id IN (SELECT driver_id FROM {db}.drivers FINAL
                     WHERE `group` = {group:String})
                 OR {group_attribute:String} != ''
-                    AND attributes[{group_attribute:String}] = {group:String}",
+                    AND attributes[{group_attribute:String}] = {group:String}
+                    AND driver_id NOT IN (SELECT driver_id FROM {db}.drivers FINAL
+                        WHERE `group` != '')",
         limit = DRIVERS_MAX + 1
     );
     let query = || {
         let query = store.query_in_scope(scope, &sql).param("prefix", &filter.prefix);
-        let query = query.param("find", &filter.find).param("found", &matching_ids);
+        let query = query.param("find", &find.folded).param("found", &find.named);
         let query = query.param("has_group", !filter.group.is_empty());
         let query = query.param("group", &filter.group).param("silent", filter.silent_s);
         let query = query.param("has_hidden", filter.has_hidden).param("hidden", ages.hidden_s);
@@ -91,7 +105,7 @@ pub async fn list(
     };
     let found = store.fetch_all::<Found>(query).await;
     let mut found = found.map_err(|error| failed(store, &error))?;
-    let is_more = found.len() > DRIVERS_MAX;
+    let is_more = found.len() > DRIVERS_MAX || find.named.len() > DRIVERS_MAX;
     found.truncate(DRIVERS_MAX);
     Ok((found, is_more))
 }

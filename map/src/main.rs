@@ -119,6 +119,7 @@ async fn run(config: Config) -> Result<()> {
         columns: Columns::default(),
         unreadable_fences: Unreadable::default(),
         fence_changes: Mutex::default(),
+        card_changes: Mutex::default(),
         acknowledged: AtomicU64::default(),
         answers: AnswerCache::default(),
         query_permits: Semaphore::new(config.clickhouse.queries_max),
@@ -130,8 +131,10 @@ async fn run(config: Config) -> Result<()> {
     let live_state = Arc::clone(&state);
     let mut live = tokio::spawn(async move { live_state.live.run(&live_state.store).await });
     let names_state = Arc::clone(&state);
-    let mut names =
-        tokio::spawn(async move { names_state.live.poll_names(&names_state.store).await });
+    let mut names = tokio::spawn(async move {
+        let has_scopes = names_state.config.access.limits_viewers();
+        names_state.live.poll_names(&names_state.store, has_scopes).await;
+    });
     let router = http::router(Arc::clone(&state));
     let server_state = Arc::clone(&state);
     let mut server = tokio::spawn(async move {
@@ -148,7 +151,7 @@ async fn run(config: Config) -> Result<()> {
     }
     info!("shutting down: finishing the requests in flight");
     let _ = shutdown_sender.send(true);
-    server.await.context("the HTTP server panicked")?;
+    server.await.context("the HTTP server panicked")?.map_err(anyhow::Error::msg)?;
     live.abort();
     names.abort();
     Ok(())

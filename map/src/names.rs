@@ -10,7 +10,7 @@ use crate::store::Store;
 
 /// Maximum number of cards in one request.
 const CARDS_MAX: usize = 20_000;
-/// Maximum number of drivers whose stored cards one query reads: their ids are in the query's URL.
+/// Maximum number of drivers whose stored cards one query reads: their ids are in one parameter.
 const IDS_AT_ONCE: usize = 100;
 
 /// A row of the table `drivers`; an empty string means no value.
@@ -94,7 +94,7 @@ fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<C
 /// column leaves the value unchanged; an empty field clears it.
 ///
 /// # Errors
-/// The text is not such CSV, or has too many rows; the message says why.
+/// The text is not such CSV; the message says why.
 pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
     let mut lines = records(text.trim_start_matches('\u{feff}'))?.into_iter();
     let columns = lines.next().unwrap_or_default();
@@ -138,10 +138,18 @@ pub fn csv(text: &str) -> Result<Vec<CardChange>, String> {
         }
         cards.push(card);
     }
-    if cards.len() > CARDS_MAX {
-        return Err(format!("{} rows; expected at most {CARDS_MAX}", cards.len()));
-    }
     Ok(cards)
+}
+
+/// Checks the number of cards in a request.
+///
+/// # Errors
+/// There are too many.
+pub fn check_count(count: usize) -> Result<(), String> {
+    if count > CARDS_MAX {
+        return Err(format!("{count} cards; expected at most {CARDS_MAX}"));
+    }
+    Ok(())
 }
 
 /// Splits CSV into records of fields. Empty lines are skipped.
@@ -189,7 +197,7 @@ pub async fn write(
     if cards.is_empty() {
         return Ok(());
     }
-    // The rows are JSON in the statement's body, because a parameter would be part of the URL.
+    // The rows are JSON in the statement's body, because ClickHouse limits a parameter's length.
     let rows: Vec<String> =
         cards.iter().map(|card| serde_json::to_string(card).unwrap_or_default()).collect();
     let sql = format!(

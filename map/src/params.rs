@@ -7,8 +7,9 @@ use crate::fleet::ids::ID_BYTES_MAX;
 use crate::fleet::look::State;
 use crate::geo::Tile;
 
-/// Maximum length of a span.
-const SPAN_MS_MAX: i64 = 31 * 86_400_000;
+/// Maximum length of a span: 31 days, in which clocks are set back by an hour, or by two, as at
+/// Troll. So a span can be any month of any zone.
+const SPAN_MS_MAX: i64 = 31 * 86_400_000 + 2 * 3_600_000;
 /// Latest time that is accepted: 2100-01-01, in milliseconds since 1970.
 const MS_MAX: i64 = 4_102_444_800_000;
 /// Default length of a span.

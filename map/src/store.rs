@@ -25,6 +25,9 @@ pub enum Error {
     /// The query exceeded a limit of time, memory or rows.
     #[error("{0}")]
     LimitExceeded(String),
+    /// ClickHouse does not know what a parameter names.
+    #[error("{0}")]
+    Invalid(String),
     /// ClickHouse does not answer, or rejected the query for another reason.
     #[error("{0}")]
     Unavailable(String),
@@ -98,6 +101,12 @@ impl Store {
     #[must_use]
     pub fn database(&self) -> &str {
         &self.config.server.database
+    }
+
+    /// Returns `clickhouse.query_timeout`.
+    #[must_use]
+    pub fn query_timeout(&self) -> Duration {
+        self.config.query_timeout
     }
 
     /// Builds a query with the limits of `[clickhouse]`; `{db}` in the SQL stands for the database.

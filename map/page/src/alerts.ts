@@ -67,6 +67,10 @@ export class Alerts {
   private readonly marks = new Map<string, Marker>();
   private requestedAt = -Infinity;
   private isRequesting = false;
+  /** Group of the last request. */
+  private requestedGroup = '';
+  /** Group whose alerts are in `all`; empty: every group. */
+  private loadedGroup = '';
 
   constructor(
     private readonly map: MapLibre,
@@ -105,14 +109,18 @@ export class Alerts {
   }
 
   /**
-   * Called once a second; requests the alerts if `REFRESH_MS` have passed since the last request.
+   * Called once a second; requests the alerts if `REFRESH_MS` have passed since the last request,
+   * or if another group is shown: an answer has only the newest alerts, which may all be of others.
    */
   async tick(): Promise<void> {
-    if (this.isRequesting || performance.now() - this.requestedAt < REFRESH_MS) return;
+    const group = this.options.group();
+    if (this.isRequesting || (group === this.requestedGroup && performance.now() - this.requestedAt < REFRESH_MS)) return;
     this.isRequesting = true;
     this.requestedAt = performance.now();
+    this.requestedGroup = group;
     try {
-      const found = await fetchAlerts();
+      const found = await fetchAlerts(group);
+      this.loadedGroup = group;
       this.all = found.alerts;
       this.hint = found.hint ?? '';
       this.draw();
@@ -131,7 +139,7 @@ export class Alerts {
     this.button.setAttribute('aria-label', unseen.length === 0 ? 'Alerts' : `Alerts, ${unseen.length} not seen`);
     this.drawMarks(this.isHidden ? [] : unseen.slice(0, MARKS_MAX));
     if (!this.isOpen) return;
-    const none = this.all.length === 0 ? 'None in the last 24 hours. milepost events finds them.' : '';
+    const none = this.all.length === 0 && !group && !this.loadedGroup ? 'None in the last 24 hours. milepost events finds them.' : '';
     setText(this.message, this.hint || none || (group && `Only alerts of ${group}.`));
     replaceRows(this.rows, shown.map((alert) => this.row(alert)), this.title);
   }

@@ -23,6 +23,8 @@ export interface Config {
   writes: boolean;
   points_max: number;
   edits_fences: boolean;
+  /** As many pages are open as the server allows: a further one gets no ticks. */
+  is_full?: boolean;
   version: string;
 }
 
@@ -224,8 +226,11 @@ export interface Alert {
   seen_at: number;
 }
 
-/** Returns the alerts of a day. `hint`: why a part of the answer is missing. */
-export const alerts = (): Promise<{ alerts: Alert[]; hint?: string }> => json('alerts');
+/**
+ * Returns the newest alerts of a day, of a group; empty: of every group. `hint`: why a part of the
+ * answer is missing.
+ */
+export const alerts = (group: string): Promise<{ alerts: Alert[]; hint?: string }> => json(group ? `alerts?${new URLSearchParams({ group })}` : 'alerts');
 
 const post = (path: string, body: unknown): Promise<string> => request(path, (response) => response.text(), { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
 

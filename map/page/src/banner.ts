@@ -65,10 +65,10 @@ export function banner() {
     lost(): void {
       show(refusal || 'The map’s server does not answer. You see the last known positions; this page recovers by itself.', 'bad');
     },
-    /** The server refuses this viewer, for example because a link has expired. */
+    /** The server refuses this viewer, for example because a link has expired; empty: no more. */
     refused(why: string): void {
-      refusal = `The map’s server refuses this page: ${why}.`;
-      show(refusal, 'bad');
+      refusal = why && `The map’s server refuses this page: ${why}.`;
+      if (refusal) show(refusal, 'bad');
     },
   };
 }

@@ -1,6 +1,6 @@
 // The calendar of a driver: a month whose days with fixes can be chosen. Days are in the viewer's
 // zone.
-import { days as fetchDays } from './api';
+import { ApiError, days as fetchDays } from './api';
 import { serverNow } from './clock';
 import { byId, make, setText } from './dom';
 import { daySpan, isoDay } from './words';
@@ -65,7 +65,8 @@ export function calendar(choose: (day: string) => void) {
     const from = daySpan(days[0])!.from;
     const to = Math.min(daySpan(days[days.length - 1])!.to, Math.ceil(serverNow()));
     later.disabled = name >= isoDay(serverNow()).slice(0, 7);
-    setText(title, new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(new Date(`${name}-01T12:00Z`)));
+    const inWords = new Intl.DateTimeFormat('en-GB', { month: 'long', year: 'numeric', timeZone: 'UTC' }).format(new Date(`${name}-01T12:00Z`));
+    setText(title, inWords);
     let daysWithFixes = new Set<string>();
     const draw = (isKnown: boolean) =>
       grid.replaceChildren(
@@ -79,7 +80,7 @@ export function calendar(choose: (day: string) => void) {
           button.type = 'button';
           button.dataset.day = day;
           button.disabled = isKnown ? !daysWithFixes.has(day) : true;
-          button.setAttribute('aria-label', `${day}${daysWithFixes.has(day) ? '' : ', no fixes'}`);
+          button.setAttribute('aria-label', `${day}${!isKnown || daysWithFixes.has(day) ? '' : ', no fixes'}`);
           if (i === 0) button.style.gridColumnStart = String(before + 1);
           button.addEventListener('click', () => {
             close();
@@ -94,8 +95,9 @@ export function calendar(choose: (day: string) => void) {
     try {
       daysWithFixes = new Set(await fetchDays(driver, from, Math.max(to, from + 1), zone(), controller.signal));
       if (!controller.signal.aborted) draw(true);
-    } catch {
-      // The server does not answer: the days stay disabled, and the date field can still be used.
+    } catch (error) {
+      // The days stay disabled, and the date field can still be used.
+      if (!controller.signal.aborted) setText(title, `${inWords}: ${error instanceof ApiError ? error.message : 'the server does not answer'}`);
     }
   }
 

@@ -14,6 +14,8 @@ const PAUSE_MS = 300;
 const NAMES = new Intl.Collator(undefined, { sensitivity: 'base', numeric: true });
 /** Drivers and groups that one link may name. */
 const LINK_NAMES_MAX = 50;
+/** Maximum number of drivers in one answer of the server. */
+const ANSWER_DRIVERS_MAX = 500;
 
 export interface List {
   toggle(): void;
@@ -135,7 +137,8 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
   }
 
   function show(drivers: Found[], truncated: boolean, group: string, isFiltered: boolean): void {
-    const count = truncated ? `${drivers.length} drivers, those with the lowest ids` : `${drivers.length} driver${drivers.length === 1 ? '' : 's'}`;
+    const cut = drivers.length < ANSWER_DRIVERS_MAX ? 'and perhaps more: too many names match' : 'those with the lowest ids';
+    const count = `${drivers.length} driver${drivers.length === 1 ? '' : 's'}${truncated ? `, ${cut}` : ''}`;
     const hint = mayShare && !isFiltered && drivers.length > 1 ? `${count}. Filter them to copy a guest link.` : count;
     setText(message, group ? `${count}. The map shows only ${group}.` : hint);
     const now = serverNow();

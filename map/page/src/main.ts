@@ -101,8 +101,8 @@ const countGroup = listen({
     numbers.tick(tick);
     warning.tick(tick, group);
     colours.tick(tick);
-    // Drivers may have got their groups after the page was opened.
-    if (newest && newest.names !== tick.names) void config().then(({ groups }) => driverList.groups(groups), () => {});
+    // Drivers may have got their groups after the page was opened, or while it was disconnected.
+    if (newest && (isFirst || newest.names !== tick.names)) void config().then(({ groups }) => driverList.groups(groups), () => {});
     newest = tick;
     stage?.tick(tick, isFirst);
   },
@@ -110,9 +110,10 @@ const countGroup = listen({
     numbers.lost();
     warning.lost();
     // Check whether the server refuses this viewer: an expired link or login is not an outage.
-    void config().catch((error: unknown) => {
-      if (error instanceof ApiError && [401, 403].includes(error.status)) warning.refused(error.message);
-    });
+    void config().then(
+      ({ is_full }) => warning.refused(is_full ? 'too many pages are open (http.viewers_max), and this one tries again every few seconds' : ''),
+      (error: unknown) => warning.refused(error instanceof ApiError && [401, 403].includes(error.status) ? error.message : ''),
+    );
   },
 });
 

@@ -5,7 +5,7 @@ import { namesOf, type Named } from './api';
 /** Maximum number of names in one request; the server allows 400. */
 const AT_ONCE = 300;
 
-/** A driver's name and group, and the server's version of all names when they were requested. */
+/** A driver's name and group, and the version of all names when they were requested. */
 interface Entry extends Named {
   version: number;
 }
@@ -15,6 +15,8 @@ export class Names {
   private isRequesting = false;
   /** Entries of another version may have changed since. */
   private version = -1;
+  /** The server's version of all names. Each process of the server counts for itself. */
+  private serverVersion = -1;
   /** Ids whose names `getOrRequest` has not found, for the next request. */
   private readonly waiting = new Set<string>();
 
@@ -40,10 +42,14 @@ export class Names {
     return this.known.get(id)?.group ?? '';
   }
 
-  /** Called once a second. If the server has new names, all are requested again as they are needed. */
-  tick(version: number): void {
-    if (version === this.version) return;
-    this.version = version;
+  /**
+   * Called once a second. If the server has new names, all are requested again as they are needed.
+   * `isFirst`: the first tick of a connection, which may come from another process of the server.
+   */
+  tick(serverVersion: number, isFirst = false): void {
+    if (serverVersion === this.serverVersion && !isFirst) return;
+    this.serverVersion = serverVersion;
+    this.version++;
     this.changed();
   }
 

@@ -400,7 +400,7 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
         restyled = tick.now;
         scene.restyle();
       }
-      names.tick(tick.names ?? 0);
+      names.tick(tick.names ?? 0, isFirst);
       void alerts.tick();
       // Load the fences again: other users may have changed them while the page was disconnected,
       // or the last request may have failed.

@@ -20,7 +20,7 @@ for (const hasHeaders of [false, true]) {
   test(`a request ${hasHeaders ? 'without the end of its answer' : 'without an answer'} fails as if the server were away`, async () => {
     hang(hasHeaders);
     const outcomes: string[] = [];
-    for (const [name, request] of [['config', config()], ['fix', lastFix('d1')], ['alerts', alerts()]] as const) request.catch((error: unknown) => outcomes.push(`${name} ${(error as Error).name}`));
+    for (const [name, request] of [['config', config()], ['fix', lastFix('d1')], ['alerts', alerts('')]] as const) request.catch((error: unknown) => outcomes.push(`${name} ${(error as Error).name}`));
     await vi.advanceTimersByTimeAsync(20_000);
     expect(outcomes).toEqual(['config TypeError', 'fix TypeError']);
     // ClickHouse may take two minutes.

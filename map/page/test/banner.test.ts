@@ -58,3 +58,16 @@ test('a failure about fences alone does not count as an outage that ends', () =>
   warning.tick(tick('ok'), '');
   expect(said()).toEqual(['', '']);
 });
+
+test('a refusal is told in place of an outage, until the server gives another reason or none', () => {
+  const warning = banner();
+  warning.lost();
+  const outage = said();
+  warning.refused('too many pages are open');
+  expect(said()).toEqual(['The map’s server refuses this page: too many pages are open.', 'bad']);
+  warning.lost();
+  expect(said()).toEqual(['The map’s server refuses this page: too many pages are open.', 'bad']);
+  warning.refused('');
+  warning.lost();
+  expect(said()).toEqual(outage);
+});

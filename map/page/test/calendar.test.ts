@@ -28,3 +28,15 @@ test('an open calendar shows the days of the zone that the viewer chooses', asyn
   month.redraw();
   expect(zones.map(String)).toEqual(['UTC', 'Europe/Berlin']);
 });
+
+test('a month whose days are unknown says why, and not that there are no fixes', async () => {
+  const shown = page();
+  vi.stubGlobal('fetch', async () => Response.json({ error: 'too many requests' }, { status: 429 }));
+  shown.element('calendar').hidden = true;
+  Object.assign(shown.element('calendar'), { scrollIntoView() {} });
+  calendar(() => {}).setDriver('a');
+  shown.element('calendar-open').dispatch('click');
+  await vi.waitFor(() => expect(shown.element('calendar-month').textContent).toMatch(/: too many requests$/));
+  const days = shown.element('calendar-days').querySelectorAll('button');
+  expect(days.map(({ attributes }) => attributes['aria-label']).filter((label) => label.includes('no fixes'))).toEqual([]);
+});

@@ -5,7 +5,7 @@ import { page, type Page } from './page';
 
 let shown: Page;
 /** Requests for the list without an answer, oldest first. An answer has ids, or `id:name`. */
-let waiting: { find: string; answer(...ids: string[]): void; fail(): void }[];
+let waiting: { find: string; answer(...ids: string[]): void; cut(...ids: string[]): void; fail(): void }[];
 /** What the links show that were made. */
 let links: unknown[];
 
@@ -32,6 +32,7 @@ beforeEach(() => {
       waiting.push({
         find: new URL(url, 'http://localhost').searchParams.get('find')!,
         answer: (...ids) => resolve(Response.json({ drivers: drivers(ids), truncated: false })),
+        cut: (...ids) => resolve(Response.json({ drivers: drivers(ids), truncated: true })),
         fail: () => reject(new TypeError('fetch failed')),
       });
     });
@@ -127,4 +128,11 @@ test('the list says how to get a link for guests while no filter is set', async 
   await settled();
   expect([share(), shown.element('list-said').textContent]).toEqual([true, '2 drivers']);
   drivers.toggle();
+});
+
+test('a short list from which drivers may be missing says so, and offers no link', async () => {
+  openVans();
+  waiting.shift()!.cut('van-1');
+  await settled();
+  expect([shown.element('list-said').textContent, share()]).toEqual(['1 driver, and perhaps more: too many names match', false]);
 });

@@ -79,3 +79,18 @@ test('an answer during which names have changed is requested again', async () =>
   await vi.waitFor(() => expect(requests.length).toBe(3));
   await vi.waitFor(() => expect(names.get('a')).toBe('Ada'));
 });
+
+test('names are requested again from a server that has started again and counts from the beginning', async () => {
+  const known = { a: 'Anna' };
+  const { requests } = server(known);
+  const names = new Names(() => {});
+  names.tick(1, true);
+  await names.load(['a']);
+  Object.assign(known, { a: 'Ada' });
+  names.tick(1);
+  await names.load(['a']);
+  expect([names.get('a'), requests.length]).toEqual(['Anna', 1]);
+  names.tick(1, true);
+  await names.load(['a']);
+  expect([names.get('a'), requests.length]).toEqual(['Ada', 2]);
+});

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use clickhouse::Row;
+use clickhouse::query::Query;
 use milepost_clickhouse::{FetchWhole as _, Reader};
 use milepost_events::fences::{MOMENTS_MS, closed};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,10 @@ use crate::store::{Error, Store};
 
 /// Maximum number of fences in one response.
 const FENCES_MAX: usize = 5_000;
+
+/// Maximum length of one part of a [`LongText`], in bytes. By default ClickHouse accepts 128 KiB in
+/// a parameter, in which each character may be escaped.
+const PART_BYTES_MAX: usize = 60_000;
 
 /// A row of `fences`. Times are in milliseconds since 1970.
 #[derive(Row, Serialize, Deserialize)]
@@ -99,7 +104,8 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         let sql = format!(
             "SELECT {COLUMNS}{rules} FROM {{db}}.fences FINAL
             WHERE fences.valid_from <= now64(3) AND fences.valid_until > now64(3)
-            ORDER BY name, valid_from LIMIT {FENCES_MAX}"
+            ORDER BY name, valid_from LIMIT {}",
+            FENCES_MAX + 1
         );
         store.fetch_all::<Stored>(|| store.query(&sql)).await
     };
@@ -107,7 +113,9 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         Err(error) if store.reader().lacks_column(&error) => fetch(NO_RULES).await,
         stored => stored,
     };
-    let stored = stored.map_err(|error| failed(store, &error))?;
+    let mut stored = stored.map_err(|error| failed(store, &error))?;
+    let is_cut = stored.len() > FENCES_MAX;
+    stored.truncate(FENCES_MAX);
     let feature = |fence: Version| {
         let mut properties = Map::new();
         properties.insert("name".to_owned(), json!(fence.name));
@@ -134,7 +142,8 @@ pub async fn all(store: &Store, scope: &Scope, unreadable: &Unreadable) -> Resul
         tracing::warn!(why, "a fence is not shown: import it again");
     }
     let mut found = json!({ "type": "FeatureCollection", "features": features });
-    if let Some(hint) = store.hint(&["fences"]) {
+    let is_cut = is_cut.then(|| format!("only the first {FENCES_MAX} fences by name are shown"));
+    if let Some(hint) = store.hint(&["fences"]).or(is_cut) {
         found["hint"] = hint.into();
     }
     Ok(found)
@@ -309,34 +318,80 @@ async fn write(
             JSONExtract(row.5, 'drivers', 'Array(String)')",
         )
     };
+    let polygons: Vec<String> = rows.iter().map(|row| json!(row.polygons).to_string()).collect();
+    let rules: Vec<String> = rows.iter().map(|row| json!(row.rules).to_string()).collect();
+    let polygons = LongText::new("polygons", &json!(polygons).to_string());
+    let rules = LongText::new("rules", &json!(rules).to_string());
     let sql = format!(
         "INSERT INTO {database}.fences (name, valid_from, valid_until, polygons{columns})
         SELECT row.1, fromUnixTimestamp64Milli(row.2), fromUnixTimestamp64Milli(row.3),
             JSONExtract(row.4, 'Array(Array(Array(Tuple(Float64, Float64))))'){values}
         FROM (SELECT arrayJoin(arrayZip({{names:Array(String)}}, {{from:Array(Int64)}},
-            {{until:Array(Int64)}},
-            {{polygons:Array(String)}}, {{rules:Array(String)}})) AS row)"
+            {{until:Array(Int64)}}, JSONExtract({}, 'Array(String)'),
+            JSONExtract({}, 'Array(String)'))) AS row)",
+        polygons.sql(),
+        rules.sql()
     );
     let column = |value: fn(&Version) -> i64| rows.iter().map(value).collect::<Vec<_>>();
     let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
-    let polygons: Vec<String> = rows.iter().map(|row| json!(row.polygons).to_string()).collect();
-    let rules: Vec<String> = rows.iter().map(|row| json!(row.rules).to_string()).collect();
-    let query = writer.client().query(&sql).param("names", names).param("polygons", polygons);
-    let query = query.param("rules", rules);
+    let query = writer.client().query(&sql).param("names", names);
+    let query = rules.set(polygons.set(query));
     let query =
         query.param("from", column(|row| row.from_ms)).param("until", column(|row| row.until_ms));
     query.insert_whole(rows.len()).await
+}
+
+/// A text for a query that may be longer than ClickHouse accepts in one parameter: several
+/// parameters, which the query joins.
+struct LongText {
+    name: &'static str,
+    parts: Vec<String>,
+}
+
+impl LongText {
+    fn new(name: &'static str, text: &str) -> Self {
+        let (mut parts, mut rest) = (Vec::new(), text);
+        while !rest.is_empty() {
+            let longest = rest.len().min(PART_BYTES_MAX);
+            let end = (0..=longest).rev().find(|end| rest.is_char_boundary(*end));
+            let (part, after) = rest.split_at(end.unwrap_or(longest));
+            parts.push(part.to_owned());
+            rest = after;
+        }
+        Self { name, parts }
+    }
+
+    /// Returns the SQL of the text.
+    fn sql(&self) -> String {
+        let part = |number| format!(", {{{}_{number}:String}}", self.name);
+        format!("concat(''{})", (0..self.parts.len()).map(part).collect::<String>())
+    }
+
+    /// Sets the parameters of [`Self::sql`].
+    fn set(self, query: Query) -> Query {
+        let Self { name, parts } = self;
+        let numbered = parts.into_iter().enumerate();
+        numbered.fold(query, |query, (number, part)| query.param(&format!("{name}_{number}"), part))
+    }
 }
 
 /// Logs a failure of ClickHouse, and converts it to a message for the viewer.
 fn unavailable(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     tracing::warn!(%error, "a fence was not stored");
     let (code, advice) = writer.code_and_advice(error);
-    let why = advice.or_else(|| code.map(|code| format!("code {code}")));
+    let why = advice
+        .map(|advice| about_writer(&advice))
+        .or_else(|| code.map(|code| format!("code {code}")));
     Refused::Unavailable(format!(
         "ClickHouse did not store the fence: {}",
         why.unwrap_or_else(|| "no answer".to_owned())
     ))
+}
+
+/// Returns advice about the login that writes: the client names the options of the one that reads.
+pub(crate) fn about_writer(advice: &str) -> String {
+    let advice = advice.replace("clickhouse.user", "fences.user");
+    advice.replace("clickhouse.password_file", "fences.password_file")
 }
 
 /// Reason why a fence was not stored, with a message for the viewer.
@@ -353,6 +408,7 @@ pub enum Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     fn stored(polygons: &str, rules: &str) -> Stored {
         let (name, polygons, rules) = ("yard".to_owned(), polygons.to_owned(), rules.to_owned());
@@ -366,6 +422,15 @@ mod tests {
         assert_eq!((version.rules.stay_max_s, version.rules.drivers.len()), (Some(60), 0));
         let old = stored("[]", NO_RULES.trim_end_matches(" AS rules").trim_matches('\'')).version();
         assert!(old.unwrap().rules.is_empty());
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        let text = format!("a{}", "é".repeat(PART_BYTES_MAX / 2));
+        let long = LongText::new("rules", &text);
+        assert_eq!(long.sql(), "concat('', {rules_0:String}, {rules_1:String})");
+        assert!(long.parts.iter().all(|part| part.len() <= PART_BYTES_MAX));
+        assert_eq!(long.parts.concat(), text);
     }
 
     #[tokio::test]
@@ -384,6 +449,21 @@ mod tests {
         let nulls = json!({ "name": "yard", "was": null, "rewrite_past": null, "valid_to": null });
         let change = change(&json!({ "type": "Feature", "properties": nulls })).await.unwrap();
         assert_eq!((&*change.name_before, change.rewrites_past), ("yard", false));
+    }
+
+    #[tokio::test]
+    async fn wrong_login_that_is_named_is_the_one_that_writes() {
+        let server = Config::parse("").expect("defaults").clickhouse.server;
+        let writer = Reader::new(&server, 1 << 20).unwrap();
+        for (code, expected) in [
+            (516, "set fences.user and fences.password_file"),
+            (497, "grant fences.user what it lacks"),
+        ] {
+            let answer = format!("Code: {code}. DB::Exception: refused");
+            let error = clickhouse::error::Error::BadResponse(answer);
+            let Refused::Unavailable(why) = unavailable(&writer, &error) else { panic!("{error}") };
+            assert!(why.contains(expected), "{why}");
+        }
     }
 
     #[test]

@@ -102,7 +102,8 @@ impl Scope {
 
     /// Returns the part of the scope that is in a group, even if the fleet does not know this
     /// group. Queries need this, because ClickHouse may have groups that this process has not read
-    /// yet. The scope can contain any name that a viewer sends, so do not use it as a cache key.
+    /// yet. The scope can contain any name that a viewer sends, so do not use it as the key of a
+    /// cache without a limit of time.
     #[must_use]
     pub fn in_named_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
         if group.is_empty() {

@@ -370,6 +370,34 @@ impl Fleet {
         found.into_iter().map(|(_, id)| id.to_owned()).collect()
     }
 
+    /// Returns the first `limit` ids, in alphabetical order, of drivers whose name contains `folded`
+    /// and whose id does not. [`directory::fold`] has returned `folded`.
+    #[must_use]
+    pub fn find_by_name(
+        &self,
+        folded: &str,
+        allows: impl Fn(u32) -> bool,
+        limit: usize,
+    ) -> Vec<String> {
+        let mut found: Vec<&str> = Vec::new();
+        for number in 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX) {
+            let Ok(id) = str::from_utf8(self.ids.id(number)) else { continue };
+            if id.is_empty()
+                || position(id.as_bytes(), folded.as_bytes()).is_some()
+                || !self.directory.name_contains(id, folded)
+                || !allows(number)
+            {
+                continue;
+            }
+            let place = found.partition_point(|known| *known < id);
+            if place < limit {
+                found.insert(place, id);
+                found.truncate(limit);
+            }
+        }
+        found.into_iter().map(str::to_owned).collect()
+    }
+
     /// Returns the memory in use, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

@@ -87,6 +87,7 @@ async fn config(
         "makes_links": state.config.access.links_key.is_some() && !viewer.is_link(),
         "writes": may_write(&state, &viewer),
         "edits_fences": may_edit_fences(&state, &viewer),
+        "is_full": state.viewers.available_permits() == 0,
         "version": env!("CARGO_PKG_VERSION"),
     })))
 }
@@ -332,6 +333,9 @@ async fn names(
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["of"]).map_err(bad)?;
     let ids = params.drivers().map_err(bad)?;
+    // The request counts as one of a viewer, so that the map reads names as long as they are
+    // requested. Names may be known before the first position.
+    let _ = state.live.wait_until_fresh().await;
     let fleet = state.live.fleet();
     let seen = ids.iter().filter(|id| viewer.scope.has(&fleet, id));
     let names: Vec<_> = seen.map(|id| named_driver(&fleet, id)).collect();

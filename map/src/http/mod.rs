@@ -15,7 +15,7 @@ mod state;
 mod writes;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::service::{Service as _, service_fn};
@@ -43,6 +43,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of reloading certificates.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
+/// Minimum time between two warnings that connections cannot be accepted.
+const ACCEPT_WARNING_PERIOD: Duration = Duration::from_secs(60);
 /// Grace period of requests in flight at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -55,30 +57,47 @@ pub fn router(state: Arc<State>) -> Router {
 
 /// Serves until `shutdown` becomes true. Then waits until requests in flight are finished, at most
 /// for `GRACE`.
+///
+/// # Errors
+/// The certificate can no longer be read. The configuration has read it before, but its files may
+/// have changed since. The server then serves nothing, rather than plain text.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     config: &config::Http,
     mut shutdown: watch::Receiver<bool>,
-) {
+) -> Result<(), String> {
     let connections = Arc::new(Semaphore::new(config.connections_max));
-    let certificates = config
-        .tls
-        .clone()
-        .and_then(|(cert, key)| Some((crate::tls::read(&cert, &key).ok()?, (cert, key))));
-    let acceptor = certificates.map(|(first, files)| {
-        let (sender, receiver) = watch::channel(first);
-        tokio::spawn(reload_certificates(sender, files));
-        receiver
-    });
+    let acceptor = match config.tls.clone() {
+        None => None,
+        Some(files) => {
+            let (sender, receiver) = watch::channel(crate::tls::read(&files.0, &files.1)?);
+            tokio::spawn(reload_certificates(sender, files));
+            Some(receiver)
+        }
+    };
     let graceful = GracefulShutdown::new();
+    let mut accept_warning = AcceptWarning::default();
     loop {
-        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        // Clients may keep all connections open for as long as they like, also at a shutdown.
+        let permit = tokio::select! {
+            permit = Arc::clone(&connections).acquire_owned() => permit,
+            () = until_shutdown(&mut shutdown) => break,
+        };
+        let Ok(permit) = permit else { return Ok(()) };
         let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    debug!(%error, "accept failed");
+                    // A client that gives up while it connects is no reason for a warning.
+                    let is_aborted = error.kind() == std::io::ErrorKind::ConnectionAborted;
+                    if !is_aborted && accept_warning.is_due(Instant::now()) {
+                        warn!(
+                            %error,
+                            "connections cannot be accepted: is the limit of open files \
+                             (ulimit -n) above http.connections_max?"
+                        );
+                    }
                     // The process may be out of file descriptors: do not spin.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -102,6 +121,22 @@ pub async fn serve(
     }
     drop(listener);
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    Ok(())
+}
+
+/// Time of the last warning that connections cannot be accepted.
+#[derive(Default)]
+struct AcceptWarning(Option<Instant>);
+
+impl AcceptWarning {
+    /// Returns whether to warn now. If so, the next warning is due after [`ACCEPT_WARNING_PERIOD`].
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|at| now.duration_since(at) >= ACCEPT_WARNING_PERIOD);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
 }
 
 async fn handshake(
@@ -150,5 +185,54 @@ async fn reload_certificates(
         if current.is_closed() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn shutdown_ends_the_server_while_clients_use_all_connections() {
+        let mut config = config::Config::parse("").expect("defaults").http;
+        config.connections_max = 1;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let (sender, shutdown) = watch::channel(false);
+        let server = tokio::spawn(async move { serve(listener, router, &config, shutdown).await });
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"here") {
+            assert!(client.read_buf(&mut answer).await.unwrap() > 0);
+        }
+        // The client neither sends another request nor closes the connection.
+        sender.send(true).unwrap();
+        let ended = tokio::time::timeout(GRACE + Duration::from_secs(2), server).await;
+        ended.expect("the server ends within its grace period").unwrap().unwrap();
+    }
+
+    #[test]
+    fn refused_connections_are_logged_once_a_minute() {
+        let (mut warning, now) = (AcceptWarning::default(), Instant::now());
+        let second = |seconds| now + Duration::from_secs(seconds);
+        let due = [0, 1, 59, 60, 61, 200].map(|seconds| warning.is_due(second(seconds)));
+        assert_eq!(due, [true, false, false, true, false, true]);
+    }
+
+    #[tokio::test]
+    async fn server_whose_certificate_is_gone_does_not_serve_plain_text() {
+        let mut config = config::Config::parse("").expect("defaults").http;
+        config.tls = Some(("/none/cert.pem".into(), "/none/key.pem".into()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (_sender, shutdown) = watch::channel(false);
+        let served = serve(listener, Router::new(), &config, shutdown);
+        let served = tokio::time::timeout(Duration::from_secs(5), served).await;
+        let why = served.expect("the server ends at once").unwrap_err();
+        assert!(why.starts_with("http.cert_file: /none/cert.pem"), "{why}");
     }
 }

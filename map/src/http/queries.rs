@@ -21,6 +21,7 @@ use super::answers::{
 use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use super::writes::put_fence;
+use crate::fleet::directory::fold;
 use crate::fleet::look::Look;
 use crate::params::{self, Params};
 use crate::store::Error;
@@ -78,17 +79,22 @@ async fn list(
         ["prefix", "find", "group", "silent", "faster", "stopped", "attribute", "fence", "hidden"];
     let params = Params::new(query.as_deref(), &known).map_err(bad)?;
     let filter = params.filter().map_err(bad)?;
-    let matching_ids = if filter.find.is_empty() {
+    let folded = fold(&filter.find);
+    // The names and ids in memory are old after an idle time, and missing after a start.
+    let fresh = state.live.wait_until_fresh().await;
+    let named = if filter.find.is_empty() {
         Vec::new()
     } else {
+        fresh.map_err(unavailable)?;
         let fleet = state.live.fleet();
         let look = Look { scope: Arc::clone(&viewer.scope), ..Look::default() };
         let scope = state.live.filter(&fleet, &look);
-        fleet.find_anywhere(&filter.find, |number| scope.allows(number), filtered::DRIVERS_MAX)
+        // One more than the list may have, so that the list knows whether some are left out.
+        fleet.find_by_name(&folded, |number| scope.allows(number), filtered::DRIVERS_MAX + 1)
     };
     let load = async {
-        let list =
-            filtered::list(&state.store, &viewer.scope, &filter, matching_ids, state.live.ages);
+        let find = filtered::Find { folded, named };
+        let list = filtered::list(&state.store, &viewer.scope, &filter, find, state.live.ages);
         let (mut found, truncated) = run_query(&state, list).await?;
         let fleet = state.live.fleet();
         found.iter_mut().for_each(|driver| driver.add_name(fleet.directory()));
@@ -172,18 +178,18 @@ async fn alerts(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
-    let params = Params::new(query.as_deref(), &["hours"]).map_err(bad)?;
+    let params = Params::new(query.as_deref(), &["hours", "group"]).map_err(bad)?;
     let hours = params.hours(24).map_err(bad)?;
+    let scope = viewer.scope.in_named_group(&state.live.fleet(), params.group().map_err(bad)?);
     let load = async {
-        let alerts = run_query(&state, events::recent(&state.store, &viewer.scope, hours)).await?;
+        let alerts = run_query(&state, events::recent(&state.store, &scope, hours)).await?;
         let mut found = json!({ "alerts": alerts });
         if let Some(hint) = state.store.hint(&["events", "alerts_seen"]) {
             found["hint"] = hint.into();
         }
         Ok(Bytes::from(found.to_string()))
     };
-    let key =
-        format!("alerts {:?} {hours} {}", viewer.scope, state.acknowledged.load(Ordering::Relaxed));
+    let key = format!("alerts {scope:?} {hours} {}", state.acknowledged.load(Ordering::Relaxed));
     let json = state.answers.answer(key, load).await?;
     Ok(compressible(&headers, JSON, json))
 }
@@ -267,7 +273,7 @@ pub(super) async fn run_query<T>(
     let timeout = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
     match tokio::time::timeout(timeout, query).await {
         Ok(answer) => answer.map_err(|error| match error {
-            Error::LimitExceeded(message) => bad(message),
+            Error::LimitExceeded(message) | Error::Invalid(message) => bad(message),
             Error::Unavailable(message) => unavailable(message),
         }),
         Err(_) => Err(unavailable(

@@ -45,6 +45,8 @@ pub struct State {
     pub writer: Option<Reader>,
     /// Locked while a fence is read, changed and written.
     pub fence_changes: Mutex<()>,
+    /// Locked while cards are read, changed and written.
+    pub card_changes: Mutex<()>,
     /// Number of alerts acknowledged through this process. It is a part of the key of shared
     /// alerts, so that an acknowledgement is visible at once.
     pub acknowledged: AtomicU64,

@@ -38,6 +38,11 @@ const ERASED_WITHIN: Duration = Duration::from_secs(20);
 const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing \
                                was stored: try again; send fewer cards at once";
 
+/// Maximum time to read the stored cards before changed ones are written.
+const CARDS_WITHIN: Duration = Duration::from_secs(60);
+const CARDS_TOO_SLOW: &str = "the stored cards could not be read in time, so nothing was stored: \
+                              try again; send fewer cards at once";
+
 pub(super) fn routes() -> Router<Arc<State>> {
     Router::new()
         .route("/api/alerts/seen", post(acknowledge_alert))
@@ -60,13 +65,20 @@ pub(super) fn may_edit_fences(state: &State, viewer: &Viewer) -> bool {
 /// Reads the body of a request. Requires a content type that a page of another site cannot send:
 /// the browser would first send a CORS preflight, and the map allows none.
 async fn read_body(headers: &HeaderMap, body: Body, kind: &str) -> Result<Bytes, Refusal> {
-    if headers.get(CONTENT_TYPE).is_none_or(|given| given != kind) {
+    if media_type(headers) != kind {
         return Err(bad(format!("Content-Type: expected {kind}")));
     }
     let body = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
     body.ok().and_then(Result::ok).ok_or_else(|| {
         bad(format!("expected a body of at most {BODY_BYTES_MAX} bytes within {BODY_TIMEOUT:?}"))
     })
+}
+
+/// Returns the content type in lower case, without parameters such as `charset`; empty: none.
+fn media_type(headers: &HeaderMap) -> String {
+    let given = headers.get(CONTENT_TYPE).and_then(|given| given.to_str().ok());
+    let kind = given.unwrap_or_default().split(';').next().unwrap_or_default();
+    kind.trim().to_ascii_lowercase()
 }
 
 fn forbidden(message: &str) -> Refusal {
@@ -122,7 +134,8 @@ async fn wait_for_write(
         Ok(Err(error)) => {
             tracing::warn!(%error, "ClickHouse did not store a viewer's change");
             let (_, advice) = writer.code_and_advice(&error);
-            let why = advice.unwrap_or_else(|| "it refused the insert".to_owned());
+            let why = advice.map(|advice| areas::about_writer(&advice));
+            let why = why.unwrap_or_else(|| "it refused the insert".to_owned());
             Err(unavailable(format!("ClickHouse did not store this: {why}")))
         }
         Err(_) => {
@@ -187,6 +200,7 @@ async fn acknowledge_alert(
     let body = read_body(&headers, body, JSON).await?;
     let alert: alerts::AlertKey =
         serde_json::from_slice(&body).map_err(|error| bad(error.to_string()))?;
+    alert.check().map_err(bad)?;
     check_scope(&state, &viewer, &alert.driver_id)?;
     let erased = erased(&state, &[&alert.driver_id]).await?;
     if erased.ids.contains(&alert.driver_id) {
@@ -263,9 +277,7 @@ async fn put_cards(
     if !viewer.scope.is_all() {
         return Err(forbidden("only a viewer of all drivers may name them"));
     }
-    let is_csv =
-        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/csv"));
-    let changes: Vec<CardChange> = if is_csv {
+    let changes: Vec<CardChange> = if media_type(&headers) == "text/csv" {
         let body = read_body(&headers, body, "text/csv").await?;
         let text = str::from_utf8(&body).map_err(|_| bad("the CSV is not UTF-8".to_owned()))?;
         names::csv(text).map_err(bad)?
@@ -274,8 +286,13 @@ async fn put_cards(
         serde_json::from_slice(&body)
             .map_err(|error| bad(format!("expected an array of cards: {error}")))?
     };
+    names::check_count(changes.len()).map_err(bad)?;
     changes.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
-    let cards = names::merged(&state.store, changes).await;
+    // Two requests may change different values of one driver. Each writes the whole card, so the
+    // second one must read what the first one has written.
+    let _one_at_a_time = state.card_changes.lock().await;
+    let cards = tokio::time::timeout(CARDS_WITHIN, names::merged(&state.store, changes)).await;
+    let cards = cards.map_err(|_| unavailable(CARDS_TOO_SLOW.to_owned()))?;
     let cards = cards.map_err(|error| {
         tracing::warn!(%error, "the stored cards cannot be read");
         unavailable(state.store.error(&error).to_string())
@@ -302,6 +319,20 @@ async fn put_cards(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn content_type_counts_without_its_parameters() {
+        for (given, expected) in [
+            ("text/csv", "text/csv"),
+            ("Text/CSV; charset=utf-8", "text/csv"),
+            ("application/json;charset=UTF-8", "application/json"),
+            ("text/plain; application/json", "text/plain"),
+        ] {
+            let value = axum::http::HeaderValue::from_static(given);
+            assert_eq!(media_type(&HeaderMap::from_iter([(CONTENT_TYPE, value)])), expected);
+        }
+        assert_eq!(media_type(&HeaderMap::new()), "");
+    }
 
     #[test]
     fn slow_write_names_its_limit_in_whole_seconds() {

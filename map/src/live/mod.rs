@@ -48,8 +48,14 @@ const FRESH_TIMEOUT: Duration = Duration::from_millis(1_500);
 const ROWS_AT_ONCE: usize = 4_096;
 /// Memory limit of the cached tiles of one generation, in bytes; further tiles are not cached.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Memory of a cached tile besides its bytes: its key, with a scope, and its allocations. Most of
+/// the tiles that a program asks for may be empty.
+const TILE_OVERHEAD_BYTES: usize = 512;
 /// Interval at which the map checks for new names and groups.
 const NAMES_PERIOD: Duration = Duration::from_secs(10);
+/// Time beyond `clickhouse.query_timeout` that a read of names may take. ClickHouse enforces that
+/// limit itself, but a hung server does not.
+const NAMES_GRACE: Duration = Duration::from_secs(5);
 
 /// A tile that is encoded by the first request for it.
 type LazyTile = Arc<OnceLock<Arc<Part>>>;
@@ -59,7 +65,7 @@ type LazyTile = Arc<OnceLock<Arc<Part>>>;
 struct Tiles {
     generation: u64,
     by_key: HashMap<(Tile, Kind, Look), LazyTile>,
-    /// Total size of the encoded tiles.
+    /// Memory of the encoded tiles.
     bytes: usize,
 }
 
@@ -254,7 +260,7 @@ impl Live {
             self.metrics.tiles_cut.inc();
             let mut tiles = lock(&self.tiles);
             if tiles.generation == generation {
-                tiles.bytes += part.bytes();
+                tiles.bytes += part.bytes() + TILE_OVERHEAD_BYTES;
             }
         }
         Arc::clone(part)
@@ -306,14 +312,17 @@ impl Live {
     }
 
     /// Runs the loop that checks for new names and groups while a page is open, and reads them when
-    /// they have changed. Never returns.
-    pub async fn poll_names(&self, store: &Store) {
+    /// they have changed. Never returns. `has_scopes`: some viewers may see only a part of the
+    /// drivers. Groups decide which, so the loop then also runs while no page is open.
+    pub async fn poll_names(&self, store: &Store, has_scopes: bool) {
         let mut last_stamp = None;
         let mut was_failing = false;
+        // Names may take two queries.
+        let timeout = 2 * store.query_timeout() + NAMES_GRACE;
         loop {
-            match store.names_stamp().await {
+            match in_time(timeout, store.names_stamp()).await {
                 Ok(stamp) if last_stamp.as_ref() == Some(&stamp) => was_failing = false,
-                Ok(stamp) => match store.names().await {
+                Ok(stamp) => match in_time(timeout, store.names()).await {
                     Ok(directory) => {
                         (last_stamp, was_failing) = (Some(stamp), false);
                         self.write(|fleet| fleet.set_directory(Arc::new(directory)));
@@ -330,7 +339,7 @@ impl Live {
                 () = tokio::time::sleep(NAMES_PERIOD) => {}
                 () = self.names_changed.notified() => last_stamp = None,
             }
-            while self.is_idle() && last_stamp.is_some() {
+            while self.is_idle() && last_stamp.is_some() && !has_scopes {
                 tokio::time::sleep(PERIOD).await;
             }
         }
@@ -446,7 +455,9 @@ impl Live {
             Err(error) => {
                 self.metrics.read_errors.inc();
                 let why = match store.error(&error) {
-                    Error::LimitExceeded(why) | Error::Unavailable(why) => why,
+                    Error::LimitExceeded(why) | Error::Invalid(why) | Error::Unavailable(why) => {
+                        why
+                    }
                 };
                 if reading.record_failure() {
                     warn!(%error, "{why}; trying again every second");
@@ -488,6 +499,15 @@ impl Live {
     }
 }
 
+/// Waits for a query at most this long.
+async fn in_time<T>(
+    timeout: Duration,
+    query: impl Future<Output = Result<T, clickhouse::error::Error>>,
+) -> Result<T, clickhouse::error::Error> {
+    let answer = tokio::time::timeout(timeout, query).await;
+    answer.unwrap_or(Err(clickhouse::error::Error::TimedOut))
+}
+
 /// Logs a failure, unless the previous attempt failed too. Returns `true`, the new value of
 /// `was_failing`.
 fn warn_once(was_failing: bool, error: &clickhouse::error::Error) -> bool {
@@ -507,6 +527,20 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
+
+    #[test]
+    fn empty_tiles_count_towards_the_limit_of_the_cache() {
+        let live = Live::new(&config::Config::parse("").expect("defaults").map, Arc::default());
+        for x in 0..10 {
+            let tile = Tile::new(14, x, 0).expect("a tile");
+            // The second request finds the tile in the cache.
+            live.tile(tile, Kind::Points, &Look::default());
+            live.tile(tile, Kind::Points, &Look::default());
+        }
+        let tiles = lock(&live.tiles);
+        assert_eq!((tiles.by_key.len(), live.metrics.tiles_cut.get()), (10, 10));
+        assert!((10 * TILE_OVERHEAD_BYTES..20 * TILE_OVERHEAD_BYTES).contains(&tiles.bytes));
+    }
 
     #[tokio::test]
     async fn first_viewer_waits_for_a_query_not_a_tick() {

@@ -165,6 +165,22 @@ fn driver_has_its_group_even_if_names_were_known_first() {
 }
 
 #[test]
+fn drivers_are_found_by_name_in_the_order_of_their_ids() {
+    let mut fleet = Fleet::new(DRIVERS);
+    let names = [("d3", "Anna"), ("d1", "Hanna"), ("d2", "Ben"), ("anna-1", "Anna")];
+    for (id, _) in names {
+        fleet.update(id.as_bytes(), moved(1, 1.0));
+    }
+    fleet.commit();
+    let names = names.map(|(id, name)| (id.to_owned(), name.to_owned(), String::new()));
+    fleet.set_directory(Arc::new(Directory::new(names)));
+    assert_eq!(fleet.find_by_name("anna", |_| true, 9), ["d1", "d3"], "not by the id");
+    assert_eq!(fleet.find_by_name("anna", |_| true, 1), ["d1"]);
+    let d1 = fleet.number("d1").unwrap();
+    assert_eq!(fleet.find_by_name("anna", |number| number != d1, 9), ["d3"]);
+}
+
+#[test]
 fn unread_group_is_asked_of_clickhouse_and_stays_within_the_scope() {
     let only = |groups: &[&str], drivers: &[&str]| {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();

@@ -13,6 +13,14 @@ fn params(query: &str) -> Result<Params, String> {
 }
 
 #[test]
+fn month_in_which_clocks_are_set_back_is_a_valid_span() {
+    // October 2026 in Berlin.
+    let query = "from=2026-09-30T22:00:00Z&to=2026-10-31T23:00:00Z";
+    let span = params(query).unwrap().span(NOW_MS).unwrap();
+    assert_eq!(span.to_ms - span.from_ms, 31 * 86_400_000 + 3_600_000);
+}
+
+#[test]
 fn invalid_parameter_is_refused_with_the_valid_form() {
     type Ask = fn(&Params) -> Result<(), String>;
     let bbox: Ask = |params| params.bbox().map(drop);
@@ -46,7 +54,7 @@ fn invalid_parameter_is_refused_with_the_valid_form() {
         (span, "from=2026-13-01T00:00:00Z", "is not a time"),
         (span, "to=2026-01-01' OR 1=1 --", "is not a time"),
         (span, "from=1000&to=1000", "from: expected a time before to"),
-        (span, "from=0&to=2678400001", "to: expected at most 31 days after from"),
+        (span, "from=0&to=2685600001", "to: expected at most 31 days after from"),
         (since, "since=now()", "since: \"now()\" is not a time"),
         (limit, "limit=0", "limit: \"0\" is invalid; expected a whole number from 1 to 100"),
         (limit, "limit=101", "expected a whole number from 1 to 100"),

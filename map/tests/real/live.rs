@@ -160,6 +160,7 @@ fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
     ensure!(
         refused.status == 429
             && refused.json()?["error"].as_str().is_some_and(|error| error.contains("viewers_max"))
+            && get(&map, "/api/config", &[])?.json()?["is_full"] == true
     );
     viewers.pop();
     wait_until("a permit of http.viewers_max is free", SOON, || Ok(Viewer::open(&map).is_ok()))?;
@@ -198,12 +199,7 @@ fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
             tick = viewer.tick()?;
         }
         drop(viewer);
-        let mut queries = f64::NAN;
-        wait_until("the map stops querying", SOON, || {
-            sleep(Duration::from_secs(3));
-            let before = std::mem::replace(&mut queries, map.metric("read_seconds_count")?);
-            Ok(queries == before)
-        })?;
+        wait_until_idle(&map)?;
     }
     let mut viewer = Viewer::open(&map)?;
     ensure!(is_stopped(&viewer.tick()?));
@@ -212,6 +208,43 @@ fn stale_since_is_the_last_insert_for_later_viewers_too() -> Result<()> {
     let live = viewer.wait_for_tick(|tick| tick["state"] == "ok")?;
     ensure!(live["since"].as_i64() > Some(unix_ms() - hour_ms / 2), "{live}");
     Ok(())
+}
+
+/// Waits until the map reads no more positions, because no page is open.
+fn wait_until_idle(map: &Map) -> Result<()> {
+    let mut queries = f64::NAN;
+    wait_until("the map stops querying", SOON, || {
+        sleep(Duration::from_secs(3));
+        let before = std::mem::replace(&mut queries, map.metric("read_seconds_count")?);
+        Ok(queries == before)
+    })
+}
+
+#[test]
+fn names_stay_current_for_a_program_that_requests_only_names() -> Result<()> {
+    let world = world("map_names_idle")?;
+    let map = world.settings.run()?;
+    wait_until_idle(&map)?;
+    world.query("INSERT INTO {db}.drivers (driver_id, name) VALUES ('d1', 'Zoe')")?;
+    wait_until("the name is read", SOON, || {
+        let names = get(&map, "/api/names?of=d1", &[])?.json()?;
+        Ok(names["names"][0]["name"] == "Zoe")
+    })
+}
+
+#[test]
+fn list_finds_a_driver_who_came_while_no_page_was_open() -> Result<()> {
+    let world = world("map_list_idle")?;
+    world.insert("d1", unix_ms(), 1.0, 1.0)?;
+    let map = world.settings.run()?;
+    wait_until_idle(&map)?;
+    world.insert("d2", unix_ms(), 1.0, 1.0)?;
+    world.query("INSERT INTO {db}.drivers (driver_id, name) VALUES ('d2', 'Zoe')")?;
+    // The map finds names in its memory. Only the list is requested: it must renew this memory.
+    wait_until("the new driver is found by name", SOON, || {
+        let list = get(&map, "/api/list?find=zoe", &[])?.json()?;
+        Ok(list["drivers"][0]["driver_id"] == "d2")
+    })
 }
 
 #[test]

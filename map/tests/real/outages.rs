@@ -75,8 +75,13 @@ fn hung_clickhouse_is_reported() -> Result<()> {
         ticks.set(ticks.get() + 1);
         tick["state"] == "away"
     });
+    // The loop that reads names does not wait for ever either.
+    let are_names_reported = wait_until("the read of names is given up", SOON, || {
+        Ok(map.process.log()?.contains("the names of drivers cannot be read"))
+    });
     server.resume()?;
     reported?;
+    are_names_reported?;
     ensure!(
         ticks.get() > 5,
         "{} ticks: a page without ticks reports that the map is down",

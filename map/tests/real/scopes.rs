@@ -175,6 +175,21 @@ fn viewer_of_a_group_sees_no_driver_outside_it() -> Result<()> {
 }
 
 #[test]
+fn driver_who_leaves_a_group_leaves_its_scope_while_no_page_is_open() -> Result<()> {
+    let world = fleet("map_scope_idle")?;
+    let map = proxied(&world).run()?;
+    wait_for_names(&map)?;
+    let status = || -> Result<u16> {
+        Ok(get(&map, "/api/drivers/north-1/track", &[("X-User", "eve")])?.status)
+    };
+    ensure!(status()? == 200);
+    // After 10 s without a page the map stops reading positions. A track does not change that.
+    std::thread::sleep(Duration::from_secs(15));
+    world.query("INSERT INTO {db}.drivers (driver_id, `group`) VALUES ('north-1', 'south')")?;
+    wait_until("the driver has left the scope", SOON, || Ok(status()? == 404))
+}
+
+#[test]
 fn group_limits_tiles_counts_replays_and_cells() -> Result<()> {
     let world = fleet("map_group")?;
     let map = proxied(&world).run()?;
@@ -199,6 +214,9 @@ fn group_limits_tiles_counts_replays_and_cells() -> Result<()> {
         let tick = first_tick_of(&map, &format!("/api/stream?group={group}"), header)?;
         let (count, states) = (ids.len(), &tick["states"]);
         ensure!(tick["drivers"] == count && states["moving"] == count, "{user} {group}: {tick}");
+        let alerts = ask("/api/alerts?hours=1")?.json()?;
+        let alerts = alerts["alerts"].as_array().map(Vec::len);
+        ensure!(alerts == Some(count), "{user} {group}: {alerts:?}");
         let past = ask(&format!("/api/past?bbox=-180,-90,180,90&from={hour}"))?.json()?;
         ensure!(past["ids"].as_array().map(Vec::len) == Some(count), "{user} {group}: {past}");
         let cells = ask(&format!("/api/cells?bbox=10,47,12,49&zoom=10&from={hour}"))?.body;
@@ -367,6 +385,14 @@ fn scope_stays_closed_when_the_table_drivers_is_lost() -> Result<()> {
     wait_for_names(&map)?;
     let eve = [("X-User", "eve")];
     ensure!(get(&map, "/api/list", &eve)?.json()?["drivers"].as_array().map(Vec::len) == Some(1));
+    // The list of a group has the drivers of that group, also for a viewer of all drivers.
+    for (group, driver) in [("north", "north-1"), ("south", "south-1")] {
+        let path = format!("/api/list?group={group}");
+        let list = get(&map, &path, &[("X-User", "ada")])?.json()?;
+        let first = &list["drivers"][0];
+        ensure!(first["driver_id"] == driver && first["in_group"] == group, "{list}");
+        ensure!(list["drivers"][1].is_null(), "{list}");
+    }
     world.query("DROP TABLE {db}.drivers SYNC")?;
     wait_until("the loss is noticed", SOON, || {
         Ok(map.process.log()?.contains("the names of drivers cannot be read"))

@@ -74,9 +74,11 @@ fn stored_names_are_found_in_searches_and_lists() -> Result<()> {
     );
     let json = r#"[{"driver_id":"van-2","name":"Benno","group":"south"}]"#;
     ensure!(post(&map, "/api/cards", "application/json", json)?.status == 200);
+    let many = format!("[{}]", vec![r#"{"driver_id":"x"}"#; 20_001].join(","));
     for (kind, wrong) in [
         ("text/csv", "driver_id\na b"),
         ("application/json", r#"[{"id":"x"}]"#),
+        ("application/json", &*many),
         ("text/plain", ""),
     ] {
         ensure!(post(&map, "/api/cards", kind, wrong)?.status == 400, "{kind} {wrong}");
@@ -109,6 +111,62 @@ fn stored_names_are_found_in_searches_and_lists() -> Result<()> {
     ensure!(card["card"]["phone"] == "+49 1" && card["card"]["group"] == "north", "{card}");
     let config = get(&map, "/api/config", &[])?.json()?;
     ensure!(config["groups"] == serde_json::json!(["north", "south"]), "{config}");
+    Ok(())
+}
+
+#[test]
+fn list_finds_a_driver_among_more_than_one_answer_has() -> Result<()> {
+    let world = world("map_long_list")?;
+    // 600 drivers, of whom only the last is fast.
+    world.query(
+        "INSERT INTO {db}.positions (driver_id, ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, \
+         alt_dm, acc_dm, received_at) \
+         SELECT concat('van-', toString(1000 + number)), now64(3), 0, 480000000, 110000000, \
+         if(number = 599, 3000, 500), 0, 2147483647, 35, now64(3) FROM numbers(600)",
+    )?;
+    world.query(
+        "INSERT INTO {db}.drivers (driver_id, name) \
+         SELECT concat('van-', toString(1000 + number)), concat('Anna ', toString(number)) \
+         FROM numbers(600)",
+    )?;
+    let map = world.settings.run()?;
+    wait_until("the names are read", SOON, || {
+        let found = get(&map, "/api/drivers?find=anna+599", &[])?.json()?;
+        Ok(found["drivers"][0] == "van-1599")
+    })?;
+    let list = get(&map, "/api/list?find=VAN&faster=20", &[])?.json()?;
+    ensure!(list["drivers"][0]["driver_id"] == "van-1599" && list["truncated"] == false, "{list}");
+    // More names match than one answer may have: the answer says that drivers may be missing.
+    for path in ["/api/list?find=van", "/api/list?find=anna", "/api/list?find=anna&faster=20"] {
+        let list = get(&map, path, &[])?.json()?;
+        ensure!(list["truncated"] == true, "{path}: {list}");
+    }
+    Ok(())
+}
+
+#[test]
+fn concurrent_changes_of_one_card_are_all_stored() -> Result<()> {
+    let world = world("map_card_changes")?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let send = |csv: String| {
+        let url = format!("{}/api/cards", map.url());
+        std::thread::spawn(move || {
+            let answer = ureq::post(url).header("Content-Type", "text/csv").send(csv.as_str());
+            answer.map(|answer| answer.status().as_u16())
+        })
+    };
+    for round in 0..20 {
+        let changes = [
+            send(format!("driver_id,name\nvan-1,Anna {round}\n")),
+            send(format!("driver_id,phone\nvan-1,{round}\n")),
+        ];
+        for change in changes {
+            ensure!(change.join().expect("the thread does not panic")? == 200);
+        }
+        let stored =
+            world.query("SELECT name, phone FROM {db}.drivers FINAL WHERE driver_id = 'van-1'")?;
+        ensure!(stored == format!("Anna {round}\t{round}"), "{stored}");
+    }
     Ok(())
 }
 
@@ -228,6 +286,9 @@ fn track_file_has_all_fixes() -> Result<()> {
     let days = get(&map, &format!("/api/drivers/d1/days?{month}&tz=Asia/Tokyo"), &[])?.json()?;
     ensure!(days["days"].as_array().is_some_and(|days| days.len() == 2), "{days}");
     ensure!(get(&map, &format!("/api/drivers/d1/days?{month}&tz=no'where"), &[])?.status == 400);
+    let unknown = get(&map, &format!("/api/drivers/d1/days?{month}&tz=Mars/Base"), &[])?;
+    let why = unknown.json()?.to_string();
+    ensure!(unknown.status == 400 && why.contains("not a time zone"), "{why}");
     Ok(())
 }
 
@@ -491,6 +552,58 @@ fn fence_rules_are_edited_and_survive_a_rename() -> Result<()> {
     ] {
         ensure!(put(wrong)?.status == 400, "{wrong}");
     }
+    Ok(())
+}
+
+#[test]
+fn fence_with_thousands_of_points_and_drivers_is_stored() -> Result<()> {
+    let world = world("map_long_fence")?;
+    let map = world.settings.clone().with("FENCES__USER", "default").run()?;
+    let point = |index: i32| {
+        let angle = f64::from(index % 4_500) / 4_500.0 * std::f64::consts::TAU;
+        [11.0 + 0.1 * angle.cos(), 48.0 + 0.1 * angle.sin()]
+    };
+    let ring: Vec<[f64; 2]> = (0..=4_500).map(point).collect();
+    let drivers: Vec<String> = (0..10_000).map(|id| format!("driver-{id}")).collect();
+    let feature = serde_json::json!({
+        "type": "Feature",
+        "properties": { "name": "city", "drivers": drivers },
+        "geometry": { "type": "Polygon", "coordinates": [ring] },
+    });
+    let feature = feature.to_string();
+    let renamed =
+        r#"{"type":"Feature","properties":{"name":"town","was":"city","stay_max_s":600}}"#;
+    for body in [feature.as_str(), renamed] {
+        let answer = post(&map, "/api/fences", "application/geo+json", body)?;
+        ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
+    }
+    let stored = "SELECT name, length(polygons[1][1]), length(drivers), drivers[10000] \
+                  FROM {db}.fences FINAL ORDER BY valid_until";
+    let row = |name: &str| format!("{name}\t4501\t10000\tdriver-9999");
+    assert_eq!(world.query(stored)?, format!("{}\n{}", row("city"), row("town")));
+    Ok(())
+}
+
+#[test]
+fn answer_without_all_fences_says_so() -> Result<()> {
+    let world = world("map_many_fences")?;
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         SELECT toString(100000 + number), [[[(10, 47), (12, 47), (12, 48)]]] FROM numbers(5000)",
+    )?;
+    let map = world.settings.run()?;
+    let shown = || get(&map, "/api/fences", &[])?.json();
+    let all = shown()?;
+    ensure!(all["features"].as_array().is_some_and(|all| all.len() == 5_000));
+    ensure!(all["hint"].is_null(), "{}", all["hint"]);
+    world.query(
+        "INSERT INTO {db}.fences (name, polygons) \
+         VALUES ('yard', [[[(10, 47), (12, 47), (12, 48)]]])",
+    )?;
+    let cut = shown()?;
+    ensure!(cut["features"].as_array().is_some_and(|cut| cut.len() == 5_000));
+    let hint = cut["hint"].as_str().unwrap_or_default();
+    ensure!(hint.contains("first 5000 fences"), "{hint}");
     Ok(())
 }
 
