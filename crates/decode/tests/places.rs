@@ -873,8 +873,10 @@ fn swapped_geojson_coordinates_are_rejected_if_members_show_it() {
     }
 }
 
-/// The object around the points is searched once for their driver, not once for each point.
+/// The object around the points is searched once for their driver, not once for each point, which
+/// took minutes.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test measures how long the search takes")]
 fn driver_beside_many_points_takes_linear_time() {
     const POINTS: usize = 9_000;
     let driver = Driver::Payload(pointer("/device"));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -500,8 +500,6 @@ async fn ask_members(config: &Config, digest: &str) -> Members {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
