@@ -140,8 +140,9 @@ class Engine:
         try:
             if database:
                 connection.query(f"USE {quote_name(database)}")
-            if settings:
-                connection.query("SET " + ", ".join(f"{name} = {quote(value)}" for name, value in settings.items()))
+            # A statement each: together, long parameters may exceed max_query_size.
+            for name, value in settings.items():
+                connection.query(f"SET {name} = {quote(value)}")
             if statement.input_format:
                 return insert(connection, statement, memoryview(text)[statement.data_start :])
             return query(connection, statement.sql, output_format)

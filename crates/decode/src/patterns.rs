@@ -146,6 +146,12 @@ impl Run {
     }
 }
 
+/// Returns the end of the conversion at the start of `piece`, the text after a `%`. The conversion
+/// ends with its ASCII letter. After `%%`, a piece may begin with any letter.
+pub(super) fn conversion_end(piece: &str) -> usize {
+    piece.find(|c: char| c.is_ascii_alphabetic()).map_or(0, |at| at + 1)
+}
+
 /// Returns whether `%f` or `%N`, which parse any number of digits, follow other digits. `%H%M%S%f`
 /// hides that a leading zero is lost: `11500725` may be 01:15:00.725 or 11:50:07.25. Digits that
 /// begin with the year, or follow a letter, lose none.
@@ -153,7 +159,7 @@ pub(super) fn has_open_fraction(pattern: &str) -> bool {
     let mut pieces = pattern.split('%');
     let mut run = Run::after(pieces.next().unwrap_or_default());
     pieces.any(|piece| {
-        let end = piece.find(char::is_alphabetic).map_or(0, |at| at + 1);
+        let end = conversion_end(piece);
         let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
         let is_digits = run.add(conversion);
         let is_found = run.is_open && run.conversions > 1 && !run.keeps_leading_zero();
@@ -176,9 +182,8 @@ pub(super) fn with_leading_zero<'t>(text: &'t str, pattern: &str) -> Result<Cow<
     // The text has been parsed up to this index.
     let mut at = 0;
     for (index, piece) in pattern.split('%').enumerate() {
-        // Each piece but the first begins with a conversion, which ends with its letter.
-        let end =
-            if index == 0 { 0 } else { piece.find(char::is_alphabetic).map_or(0, |at| at + 1) };
+        // Each piece but the first begins with a conversion.
+        let end = if index == 0 { 0 } else { conversion_end(piece) };
         let (conversion, literal) = piece.split_at_checked(end).unwrap_or((piece, ""));
         let is_digits = index > 0 && run.add(conversion);
         if !is_digits || !literal.is_empty() {

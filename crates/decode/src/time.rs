@@ -15,7 +15,7 @@ use super::date_words::{
     explain_scale, in_english, is_abbreviation, month, numeric_date, split_weekday, zone_example,
 };
 use super::notations::{check_weekday, explain_spreadsheet, with_meridiem_at_end, without_remark};
-use super::patterns::{has_open_fraction, patterns, with_leading_zero};
+use super::patterns::{conversion_end, has_open_fraction, patterns, with_leading_zero};
 use crate::position::Timestamp;
 
 /// A time zone: one of IANA's database such as `Europe/Berlin`, or a fixed offset.
@@ -525,10 +525,8 @@ fn parse_clock(text: &str) -> Option<Clock<'_>> {
 fn zone_in_pattern(pattern: &str) -> Option<StatedZone<'_>> {
     let mut is_after_time = false;
     for (index, piece) in pattern.split('%').enumerate() {
-        // Each piece but the first begins with a conversion, which ends with its ASCII letter.
-        // After `%%`, a piece may begin with any letter.
-        let letter = piece.find(|c: char| c.is_ascii_alphabetic());
-        let end = if index == 0 { 0 } else { letter.map_or(0, |at| at + 1) };
+        // Each piece but the first begins with a conversion.
+        let end = if index == 0 { 0 } else { conversion_end(piece) };
         is_after_time |= index > 0 && piece[..end].ends_with(['H', 'I', 'k', 'l', 'T', 'R']);
         let literal = piece.get(end..).filter(|_| is_after_time).unwrap_or_default();
         for word in literal.split_whitespace() {

@@ -370,8 +370,8 @@ impl Fleet {
         found.into_iter().map(|(_, id)| id.to_owned()).collect()
     }
 
-    /// Returns the first `limit` ids, in alphabetical order, of drivers whose name contains `folded`
-    /// and whose id does not. [`directory::fold`] has returned `folded`.
+    /// Returns the first `limit` ids, in alphabetical order, of drivers whose name contains
+    /// `folded` and whose id does not. [`directory::fold`] has returned `folded`.
     #[must_use]
     pub fn find_by_name(
         &self,
