@@ -31,7 +31,7 @@ CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_pos
     fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
     fleet.drivers, fleet.alerts_seen, fleet.trip_rules
     FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
--- An area belongs to no driver, so its name decides: the customer sees the areas whose names begin with acme-.
+-- fences has no driver_id, so the name of an area decides: the customer sees those whose names begin with acme-, with their drivers.
 CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.fences FOR SELECT USING startsWith(name, 'acme-') TO customer_acme;
 -- Users without a row policy may see no rows of a table that has one (users_without_row_policies_can_read_rows). So this policy
 -- shows all rows to everybody who is not a customer.
