@@ -104,7 +104,9 @@ pub fn decode_lines(
                 // A text that ends with NUL bytes is complete without them. If the line is not
                 // UTF-8, other characters stand here for the bytes of the payload.
                 let is_complete = payload.len() == bytes || decoded.rejects.is_empty();
-                if !is_complete || matches!(text, Cow::Owned(_)) {
+                // Without a source, the payload does not matter.
+                let has_source = config.sources.iter().any(|source| source.takes(&topic));
+                if has_source && (!is_complete || matches!(text, Cow::Owned(_))) {
                     decoded.clear();
                     is_good = false;
                     lines += &format!("{}\n", json!({"unreadable": {"hint": NOT_TEXT}}));

@@ -240,9 +240,12 @@ fn line_of_mosquitto_is_read_in_every_form() {
         captured(topic, "0", FIX.len() + 1, quoted.as_bytes()),
         captured(topic, "false", 40, b"\"\\u001f\x8b\\b\""),
         captured(topic, "false", FIX.len() + 10, &latin_1),
+        captured("nobody", "false", 40, b"\"\\u001f\x8b\\b\""),
     ];
     let (printed, is_good) = stream(None, &lines.concat(), 9).unwrap();
-    let [retained, empty, padded, gzip, latin_1] = &printed[..] else { panic!("{printed:#?}") };
+    let [retained, empty, padded, gzip, latin_1, other] = &printed[..] else {
+        panic!("{printed:#?}")
+    };
     assert!(retained.contains(r#""retained":true"#) && retained.contains(r#"{"position""#));
     assert!(
         empty.contains(r#""bytes":0,"retained":false"#) && empty.contains(r#""reason":"empty""#)
@@ -253,6 +256,7 @@ fn line_of_mosquitto_is_read_in_every_form() {
         latin_1.contains(r#"{"unreadable""#) && !latin_1.contains(r#"{"position""#),
         "{latin_1}"
     );
+    assert!(other.contains(r#""reason":"bad_topic""#), "{other}");
 }
 
 /// Escaped once more, a payload below the limit makes a line above it.
