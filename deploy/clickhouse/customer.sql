@@ -8,6 +8,21 @@
 CREATE ROLE IF NOT EXISTS milepost_customer;
 CREATE ROLE IF NOT EXISTS customer_acme;
 GRANT milepost_customer TO customer_acme;
+
+-- The policies come before the grants: at no moment may a customer see another customer's rows.
+CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.touched,
+    fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
+    fleet.drivers, fleet.alerts_seen, fleet.trip_rules
+    FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
+-- fences has no driver_id, so the name of an area decides: the customer sees those whose names begin with acme-, with their drivers.
+CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.fences FOR SELECT USING startsWith(name, 'acme-') TO customer_acme;
+-- Users without a row policy may see no rows of a table that has one (users_without_row_policies_can_read_rows). So this policy
+-- shows all rows to everybody who is not a customer.
+CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.touched,
+    fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
+    fleet.drivers, fleet.alerts_seen, fleet.trip_rules, fleet.fences
+    FOR SELECT USING 1 TO ALL EXCEPT milepost_customer;
+
 GRANT SELECT ON fleet.positions TO customer_acme;
 GRANT SELECT ON fleet.fixes TO customer_acme;
 GRANT SELECT ON fleet.last_positions_state TO customer_acme;
@@ -26,19 +41,6 @@ GRANT SELECT ON fleet_ask.* TO customer_acme;
 GRANT SELECT ON fleet.fences TO customer_acme;
 GRANT SELECT ON fleet.drivers TO customer_acme;
 GRANT SELECT ON fleet.alerts_seen TO customer_acme;
-
-CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.positions, fleet.last_positions_state, fleet.touched,
-    fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
-    fleet.drivers, fleet.alerts_seen, fleet.trip_rules
-    FOR SELECT USING startsWith(driver_id, 'acme-') TO customer_acme;
--- fences has no driver_id, so the name of an area decides: the customer sees those whose names begin with acme-, with their drivers.
-CREATE ROW POLICY IF NOT EXISTS customer_acme ON fleet.fences FOR SELECT USING startsWith(name, 'acme-') TO customer_acme;
--- Users without a row policy may see no rows of a table that has one (users_without_row_policies_can_read_rows). So this policy
--- shows all rows to everybody who is not a customer.
-CREATE ROW POLICY OR REPLACE everybody_else ON fleet.positions, fleet.last_positions_state, fleet.touched,
-    fleet.driver_days_state, fleet.rejects, fleet.events, fleet.event_states, fleet.recent_events, fleet.erased,
-    fleet.drivers, fleet.alerts_seen, fleet.trip_rules, fleet.fences
-    FOR SELECT USING 1 TO ALL EXCEPT milepost_customer;
 
 -- A customer has the same limits and quota as other readers.
 CREATE USER IF NOT EXISTS acme IDENTIFIED WITH sha256_hash BY 'HASH_OF_THE_PASSWORD_OF_ACME'

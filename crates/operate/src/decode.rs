@@ -1,5 +1,6 @@
 //! `milepost decode`: decodes a payload without a server. Prints one JSON object per line.
 
+use std::borrow::Cow;
 use std::io::BufRead;
 
 use anyhow::{Context as _, Result, bail};
@@ -100,8 +101,12 @@ pub fn decode_lines(
                 let is_retained = retain == 1 || retain == true;
                 let message = json!({"topic": topic, "bytes": bytes, "retained": is_retained});
                 let mut lines = format!("{}\n", json!({ "message": message }));
-                // A text that ends with NUL bytes is complete without them.
-                if payload.len() != bytes && !decoded.rejects.is_empty() {
+                // A text that ends with NUL bytes is complete without them. If the line is not
+                // UTF-8, other characters stand here for the bytes of the payload.
+                let is_complete = payload.len() == bytes || decoded.rejects.is_empty();
+                // Without a source, the payload does not matter.
+                let has_source = config.sources.iter().any(|source| source.takes(&topic));
+                if has_source && (!is_complete || matches!(text, Cow::Owned(_))) {
                     decoded.clear();
                     is_good = false;
                     lines += &format!("{}\n", json!({"unreadable": {"hint": NOT_TEXT}}));

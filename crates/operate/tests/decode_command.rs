@@ -231,20 +231,32 @@ fn each_line_of_a_stream_is_decoded_by_its_own_topic() {
 fn line_of_mosquitto_is_read_in_every_form() {
     let topic = "owntracks/jo/phone";
     let quoted = serde_json::json!(FIX).to_string();
+    // FIX with a further member, which is in Latin-1.
+    let quoted_start = quoted.strip_suffix("}\"").unwrap();
+    let latin_1 = [quoted_start.as_bytes(), b",\\\"tid\\\":\\\"\xdf\\\"}\""].concat();
     let lines = [
         captured(topic, "true", FIX.len(), quoted.as_bytes()),
         captured(topic, "false", 0, b"null"),
         captured(topic, "0", FIX.len() + 1, quoted.as_bytes()),
         captured(topic, "false", 40, b"\"\\u001f\x8b\\b\""),
+        captured(topic, "false", FIX.len() + 10, &latin_1),
+        captured("nobody", "false", 40, b"\"\\u001f\x8b\\b\""),
     ];
     let (printed, is_good) = stream(None, &lines.concat(), 9).unwrap();
-    let [retained, empty, padded, gzip] = &printed[..] else { panic!("{printed:#?}") };
+    let [retained, empty, padded, gzip, latin_1, other] = &printed[..] else {
+        panic!("{printed:#?}")
+    };
     assert!(retained.contains(r#""retained":true"#) && retained.contains(r#"{"position""#));
     assert!(
         empty.contains(r#""bytes":0,"retained":false"#) && empty.contains(r#""reason":"empty""#)
     );
     assert!(padded.contains(r#"{"position""#), "{padded}");
     assert!(gzip.contains(r#"{"unreadable""#) && !gzip.contains("reject") && !is_good, "{gzip}");
+    assert!(
+        latin_1.contains(r#"{"unreadable""#) && !latin_1.contains(r#"{"position""#),
+        "{latin_1}"
+    );
+    assert!(other.contains(r#""reason":"bad_topic""#), "{other}");
 }
 
 /// Escaped once more, a payload below the limit makes a line above it.

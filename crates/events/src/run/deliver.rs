@@ -192,7 +192,8 @@ pub(crate) fn check_topic(config: &Config) -> Result<()> {
         if let Some(source) = sources.find(|source| overlap(source, &events)) {
             bail!(
                 "events.topic: the source \"{source}\" takes messages of {events}, so milepost \
-                 would store events as fixes: choose another topic, or make the source narrower"
+                 would store events as fixes: choose another topic, make the source narrower, or \
+                 turn MQTT off with \"\""
             );
         }
     }
