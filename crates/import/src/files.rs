@@ -220,8 +220,8 @@ pub(super) fn read_all(
         decode: decode::Limits {
             fix_age_max: day
                 * config.clickhouse.retention.positions_days.saturating_sub(STORED_DAYS_MIN),
-            // A smaller `mqtt.max_packet_bytes` limits messages, not the points of files.
-            payload_bytes_max: config.decode.payload_bytes_max.max(1 << 20),
+            // `mqtt.max_packet_bytes` limits messages, not the points of files.
+            payload_bytes_max: decode::Limits::default().payload_bytes_max,
             ..config.decode.clone()
         },
         received_at: now(),
