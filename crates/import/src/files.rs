@@ -181,12 +181,14 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
 }
 
 /// Returns the key of a file for `--resume`: its resolved path. If the name of a symbolic link
-/// names the driver, does not resolve the link, because one file may belong to several drivers.
+/// names another driver than the file's own name does, adds it, because one file may belong to
+/// several drivers.
 fn key(file: &Path, args: &ImportArgs) -> io::Result<PathBuf> {
     let is_driver = args.driver.as_ref().is_some_and(|driver| driver.contains("{file}"));
-    match (file.parent(), file.file_name()) {
-        (Some(folder), Some(name)) if is_driver => Ok(folder.canonicalize()?.join(name)),
-        _ => file.canonicalize(),
+    let resolved = file.canonicalize()?;
+    match file.file_stem() {
+        Some(name) if is_driver && resolved.file_stem() != Some(name) => Ok(resolved.join(name)),
+        _ => Ok(resolved),
     }
 }
 
