@@ -131,7 +131,13 @@ pub(super) fn open_all(
         let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };
         ensure!(!metadata.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
         let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
-        ensure!(is_file || resume.is_none(), "--resume needs a file, not standard input or a pipe");
+        // A pipe without a name, such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has
+        // no other path. A pipe that `mkfifo` made has one.
+        let has_name = !is_stdin && path.canonicalize().is_ok();
+        ensure!(
+            has_name || resume.is_none(),
+            "--resume needs a file, not standard input or a pipe without a name"
+        );
         let given = args.formats.iter().find_map(|name| Kind::from_name(name));
         let kind = given.map_or_else(|| Kind::from_path(path), Ok)?;
         // Opening a pipe a second time would lose the bytes that were read from it.
@@ -159,8 +165,7 @@ pub(super) fn open_all(
         let sample: Vec<String> = (0..columns.len()).map(first_value).collect();
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
         let absolute_path = if is_stdin { path.clone() } else { absolute(path)? };
-        // A pipe such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has no other path.
-        let key = if is_file { key(&absolute_path, args)? } else { path.clone() };
+        let key = if has_name { key(&absolute_path, args)? } else { path.clone() };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let (columns, comments, sample, rows) = (&columns, &comments, &sample, &rows);
         let file = FileInfo { kind, path: &absolute_path, columns, comments, sample, rows };
