@@ -545,7 +545,7 @@ impl FileReader<'_> {
             self.batcher.push_position(position, true, self.instant);
         }
         for reject in decoded.rejects.drain(..) {
-            self.summary.add_reject();
+            self.summary.add_rejects(reject.count);
             let (count, _) = self
                 .counts
                 .rejects

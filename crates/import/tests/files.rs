@@ -294,6 +294,7 @@ fn point_without_a_time_is_rejected_alone() {
         let result = import("", &arguments, "a.geojsonl", line.as_bytes()).unwrap();
         assert_eq!(result["positions"], positions, "{line}\n{result}");
         assert_eq!(result["rejected"]["bad_ts"], rejects, "{line}\n{result}");
+        assert_eq!(result["understood"][0]["rejected"], rejects, "{line}\n{result}");
     }
 }
 
