@@ -637,6 +637,7 @@ fn two_formats_of_one_sort_are_refused() {
         let [first, second] = formats;
         check_refused(&["--format", first, "--format", second], "a.csv", &file, message);
     }
+    check(&["--format", "csv", "--format", "csv"], "a.csv", &file, "1 2 - - - -");
 }
 
 /// An option that a format would ignore is refused.
