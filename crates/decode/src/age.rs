@@ -116,7 +116,8 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
             "not RFC 3339: set ts_unit = \"s\" or \"ms\" in [formats.NAME]".to_owned()
         }
         (Scalar::Number(_), TimeUnit::Pattern, _) => {
-            "a number with a fraction: send it as text, which the pattern of ts_unit reads"
+            "a number with a fraction or too many digits: send it as text, which the pattern of \
+             ts_unit reads"
                 .to_owned()
         }
         (_, TimeUnit::Rfc3339 | TimeUnit::Pattern, _) => "not RFC 3339".to_owned(),

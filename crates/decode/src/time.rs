@@ -222,7 +222,7 @@ impl Local {
         if has_open_fraction(pattern) {
             return Err(format!(
                 "\"{pattern}\": %f or %N after digits reads any number of digits, and would hide a \
-                 lost leading zero: write %3f for milliseconds, %2f for hundredths, or %6f"
+                 lost leading zero: write %3f for milliseconds, %2f for hundredths, %6f or %9f"
             ));
         }
         let (example, parts) = round_trip_example(pattern).map_err(invalid)?;

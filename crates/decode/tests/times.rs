@@ -666,7 +666,9 @@ fn lost_leading_zero_of_a_time_is_restored() {
     let more = More { local, ..More::default() };
     let whole = mapped_source(Fields { more: Some(Box::new(more)), ..fields(TimeUnit::Pattern) });
     let fix = |time: &str| milepost_fix(&format!(r#""ts":{time}"#));
-    assert_refused(&whole, &fix("271126090000.25"), "a number with a fraction: send it as text");
+    for number in ["271126090000.25", "27112609000025000000"] {
+        assert_refused(&whole, &fix(number), "a fraction or too many digits: send it as text");
+    }
     assert_eq!(decode(&whole, fix("\"271126090000.25\"")).positions.len(), 1);
     // Without a pattern, a JSON number of four digits may be hhmm, or mmss after midnight.
     let more = More {

@@ -214,7 +214,8 @@ impl ImportArgs {
     pub(super) fn check_formats(&self) -> Result<()> {
         let is_kind = |name: &&String| Kind::from_name(name).is_some();
         let (kinds, names): (Vec<&String>, Vec<&String>) = self.formats.iter().partition(is_kind);
-        for (same, what) in [(kinds, "kinds of files"), (names, "names of formats")] {
+        for (mut same, what) in [(kinds, "kinds of files"), (names, "names of formats")] {
+            same.dedup();
             if let [first, second, ..] = same[..] {
                 bail!("--format {first} and --format {second} are both {what}: give only one");
             }

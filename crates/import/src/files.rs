@@ -131,7 +131,13 @@ pub(super) fn open_all(
         let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };
         ensure!(!metadata.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
         let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
-        ensure!(is_file || resume.is_none(), "--resume needs a file, not standard input or a pipe");
+        // A pipe without a name, such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has
+        // no other path. A pipe that `mkfifo` made has one.
+        let has_name = !is_stdin && path.canonicalize().is_ok();
+        ensure!(
+            has_name || resume.is_none(),
+            "--resume needs a file, not standard input or a pipe without a name"
+        );
         let given = args.formats.iter().find_map(|name| Kind::from_name(name));
         let kind = given.map_or_else(|| Kind::from_path(path), Ok)?;
         // Opening a pipe a second time would lose the bytes that were read from it.
@@ -159,8 +165,7 @@ pub(super) fn open_all(
         let sample: Vec<String> = (0..columns.len()).map(first_value).collect();
         let bytes = if is_file { File::open(path)?.metadata()?.len() } else { 0 };
         let absolute_path = if is_stdin { path.clone() } else { absolute(path)? };
-        // A pipe such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has no other path.
-        let key = if is_file { key(&absolute_path, args)? } else { path.clone() };
+        let key = if has_name { key(&absolute_path, args)? } else { path.clone() };
         ensure!(resume.is_none() || key.to_str().is_some(), "--resume needs a path in UTF-8");
         let (columns, comments, sample, rows) = (&columns, &comments, &sample, &rows);
         let file = FileInfo { kind, path: &absolute_path, columns, comments, sample, rows };
@@ -181,12 +186,14 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
 }
 
 /// Returns the key of a file for `--resume`: its resolved path. If the name of a symbolic link
-/// names the driver, does not resolve the link, because one file may belong to several drivers.
+/// names another driver than the file's own name does, adds it, because one file may belong to
+/// several drivers.
 fn key(file: &Path, args: &ImportArgs) -> io::Result<PathBuf> {
     let is_driver = args.driver.as_ref().is_some_and(|driver| driver.contains("{file}"));
-    match (file.parent(), file.file_name()) {
-        (Some(folder), Some(name)) if is_driver => Ok(folder.canonicalize()?.join(name)),
-        _ => file.canonicalize(),
+    let resolved = file.canonicalize()?;
+    match file.file_stem() {
+        Some(name) if is_driver && resolved.file_stem() != Some(name) => Ok(resolved.join(name)),
+        _ => Ok(resolved),
     }
 }
 
@@ -538,7 +545,7 @@ impl FileReader<'_> {
             self.batcher.push_position(position, true, self.instant);
         }
         for reject in decoded.rejects.drain(..) {
-            self.summary.add_reject();
+            self.summary.add_rejects(reject.count);
             let (count, _) = self
                 .counts
                 .rejects

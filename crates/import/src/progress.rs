@@ -258,7 +258,7 @@ impl Resume {
         Ok(resume)
     }
 
-    /// Returns the entry for a file. `file`: its resolved path.
+    /// Returns the entry for a file. `file`: its key.
     pub(super) fn stored(&self, file: &Path) -> Option<Stored> {
         self.files.get(file).copied()
     }

@@ -128,8 +128,8 @@ impl FileSummary {
         format!("{}:{line}", self.file)
     }
 
-    pub(super) fn add_reject(&mut self) {
-        self.rejects += 1;
+    pub(super) fn add_rejects(&mut self, count: u64) {
+        self.rejects += count;
     }
 
     pub(super) fn mark_logged(&mut self) {

@@ -294,6 +294,7 @@ fn point_without_a_time_is_rejected_alone() {
         let result = import("", &arguments, "a.geojsonl", line.as_bytes()).unwrap();
         assert_eq!(result["positions"], positions, "{line}\n{result}");
         assert_eq!(result["rejected"]["bad_ts"], rejects, "{line}\n{result}");
+        assert_eq!(result["understood"][0]["rejected"], rejects, "{line}\n{result}");
     }
 }
 
@@ -636,6 +637,7 @@ fn two_formats_of_one_sort_are_refused() {
         let [first, second] = formats;
         check_refused(&["--format", first, "--format", second], "a.csv", &file, message);
     }
+    check(&["--format", "csv", "--format", "csv"], "a.csv", &file, "1 2 - - - -");
 }
 
 /// An option that a format would ignore is refused.
@@ -2638,6 +2640,8 @@ fn resume_distinguishes_links_that_name_drivers() {
     let ts = yesterday("10:12:47Z");
     std::fs::write(path("d7.csv"), format!("lat,lon,ts\n1,2,{ts}\n")).unwrap();
     std::os::unix::fs::symlink(path("d7.csv"), path("d8.csv")).unwrap();
+    std::fs::create_dir(path("links")).unwrap();
+    std::os::unix::fs::symlink(path("d7.csv"), path("links/d7.csv")).unwrap();
     let state = path("state.json");
     std::fs::write(&state, format!(r#"{{"{}":1}}"#, path("d7.csv").display())).unwrap();
     let skipped = |driver: &str, name: &str| {
@@ -2658,7 +2662,18 @@ fn resume_distinguishes_links_that_name_drivers() {
     };
     assert_eq!(skipped("{file}", "d7.csv"), Some(1));
     assert_eq!(skipped("{file}", "d8.csv"), Some(0));
+    assert_eq!(skipped("{file}", "links/d7.csv"), Some(1));
     assert_eq!(skipped("d7", "d8.csv"), Some(1));
+    // A link may lead to another file each month. Each of these files has its own entry.
+    std::fs::write(path("2026-12.csv"), format!("lat,lon,ts\n3,4,{ts}\n")).unwrap();
+    let [old, new] = ["d7.csv/d8", "2026-12.csv/d8"].map(|name| path(name).display().to_string());
+    std::fs::write(&state, format!(r#"{{"{old}":1}}"#)).unwrap();
+    assert_eq!(skipped("{file}", "d8.csv"), Some(1));
+    std::fs::remove_file(path("d8.csv")).unwrap();
+    std::os::unix::fs::symlink(path("2026-12.csv"), path("d8.csv")).unwrap();
+    assert_eq!(skipped("{file}", "d8.csv"), Some(0));
+    std::fs::write(&state, format!(r#"{{"{old}":1,"{new}":1}}"#)).unwrap();
+    assert_eq!(skipped("{file}", "d8.csv"), Some(1));
 }
 
 /// A file that was replaced by a shorter one is reported, even if a quote at its end is open.
