@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::{self, Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use super::args::{ImportArgs, Kind};
 use super::features::features;
 use super::frames::Frames;
 use super::kml::kml;
+use super::paths::{absolute, key};
 use super::plan::{FileInfo, Plan, plan};
 use super::progress::{Mark, Progress, Resume, Stored};
 use super::read::{self, Table};
@@ -183,27 +184,6 @@ fn as_text<'t>(input: impl Read + 't, head: &[u8]) -> Box<dyn BufRead + 't> {
         Some(encoding) => Box::new(text::utf8(input, encoding)),
         None => Box::new(BufReader::with_capacity(256 * 1024, input)),
     }
-}
-
-/// Returns the key of a file for `--resume`: its resolved path. If the name of a symbolic link
-/// names another driver than the file's own name does, adds it, because one file may belong to
-/// several drivers.
-fn key(file: &Path, args: &ImportArgs) -> io::Result<PathBuf> {
-    let is_driver = args.driver.as_ref().is_some_and(|driver| driver.contains("{file}"));
-    let resolved = file.canonicalize()?;
-    match file.file_stem() {
-        Some(name) if is_driver && resolved.file_stem() != Some(name) => Ok(resolved.join(name)),
-        _ => Ok(resolved),
-    }
-}
-
-/// Returns the absolute path of a file. Resolves symbolic links only in a path with `..`.
-fn absolute(file: &Path) -> io::Result<PathBuf> {
-    let goes_up = file.components().any(|part| part == Component::ParentDir);
-    let (true, Some(folder), Some(name)) = (goes_up, file.parent(), file.file_name()) else {
-        return path::absolute(file);
-    };
-    Ok(folder.canonicalize()?.join(name))
 }
 
 /// Reads all files; stops early if the receiver of the batches closes.

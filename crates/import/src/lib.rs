@@ -34,6 +34,7 @@ mod known;
 mod name_units;
 mod names;
 mod numbers;
+mod paths;
 mod pause;
 mod plan;
 mod progress;
