@@ -110,6 +110,16 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
+def in_statements(assignments: list[str]) -> list[list[str]]:
+    """Groups assignments for SET. Long parameters in one statement may exceed max_query_size (256 KiB)."""
+    groups: list[list[str]] = [[]]
+    for assignment in assignments:
+        if sum(map(len, groups[-1])) + len(assignment) > 64_000 and groups[-1]:
+            groups.append([])
+        groups[-1].append(assignment)
+    return [group for group in groups if group]
+
+
 # --- Engine ---
 
 @dataclass
@@ -140,9 +150,8 @@ class Engine:
         try:
             if database:
                 connection.query(f"USE {quote_name(database)}")
-            # A statement each: together, long parameters may exceed max_query_size.
-            for name, value in settings.items():
-                connection.query(f"SET {name} = {quote(value)}")
+            for assignments in in_statements([f"{name} = {quote(value)}" for name, value in settings.items()]):
+                connection.query("SET " + ", ".join(assignments))
             if statement.input_format:
                 return insert(connection, statement, memoryview(text)[statement.data_start :])
             return query(connection, statement.sql, output_format)
