@@ -330,11 +330,7 @@ impl Fleet {
             if id.is_empty() || !id.starts_with(prefix.as_bytes()) || !allows(number) {
                 continue;
             }
-            let place = found.partition_point(|known| *known < id);
-            if place < limit {
-                found.insert(place, id);
-                found.truncate(limit);
-            }
+            keep_first(&mut found, id, limit);
         }
         found.into_iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect()
     }
@@ -361,11 +357,7 @@ impl Fleet {
                 continue;
             }
             let rank = (offset != Some(0), id);
-            let place = found.partition_point(|known| *known < rank);
-            if place < limit {
-                found.insert(place, rank);
-                found.truncate(limit);
-            }
+            keep_first(&mut found, rank, limit);
         }
         found.into_iter().map(|(_, id)| id.to_owned()).collect()
     }
@@ -389,11 +381,7 @@ impl Fleet {
             {
                 continue;
             }
-            let place = found.partition_point(|known| *known < id);
-            if place < limit {
-                found.insert(place, id);
-                found.truncate(limit);
-            }
+            keep_first(&mut found, id, limit);
         }
         found.into_iter().map(str::to_owned).collect()
     }
@@ -418,4 +406,13 @@ fn position(id: &[u8], folded: &[u8]) -> Option<usize> {
         return Some(0);
     }
     id.windows(folded.len()).position(|window| window.eq_ignore_ascii_case(folded))
+}
+
+/// Adds an item to the first `limit` items in order, if it is one of them.
+fn keep_first<T: Ord>(found: &mut Vec<T>, item: T, limit: usize) {
+    let place = found.partition_point(|known| *known < item);
+    if place < limit {
+        found.insert(place, item);
+        found.truncate(limit);
+    }
 }
