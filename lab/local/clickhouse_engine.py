@@ -112,12 +112,12 @@ def quote_name(name: str) -> str:
 
 def in_statements(assignments: list[str]) -> list[list[str]]:
     """Groups assignments for SET. Long parameters in one statement may exceed max_query_size (256 KiB)."""
-    groups: list[list[str]] = [[]]
+    groups: list[list[str]] = []
     for assignment in assignments:
-        if sum(map(len, groups[-1])) + len(assignment) > 64_000 and groups[-1]:
+        if not groups or sum(map(len, groups[-1])) + len(assignment) > 64_000:
             groups.append([])
         groups[-1].append(assignment)
-    return [group for group in groups if group]
+    return groups
 
 
 # --- Engine ---

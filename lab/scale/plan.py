@@ -17,7 +17,7 @@ DAY_S = 86_400
 # Name: value, unit, where it was measured.
 COEFFICIENTS = {
     "milepost_us": (1.6, "µs of CPU a message", "make bench at ed92538: 20,000/s, QoS 1 (docs/results.md)"),
-    "member_rate": (25_000, "messages/s a member that shares its cores", "assumed: a target for shared cores; the ceiling is above 2 million (docs/results.md)"),
+    "member_rate": (25_000, "messages/s a member that shares its cores", "assumed: a target for shared cores; the ceiling is above 1.7 million (docs/results.md)"),
     "connection_rate": (10_000, "messages/s a connection", "assumed: half of the 20,000 at which a session of EMQX 5.8.9 became unstable"),
     "broker_us": (55, "µs of CPU of an EMQX node a message, in and out at QoS 1", "EMQX 5.8.9, 30,000/s, 49 to 78 (docs/brokers.md)"),
     "broker_cores": (8, "cores of a broker node", "yours"),

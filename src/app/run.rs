@@ -233,8 +233,8 @@ async fn open_spool(config: &Config) -> Result<(Option<Arc<Spool>>, SpoolInvento
     if inventory.files_quarantined > 0 {
         warn!(
             dir = %spool.dir().display(), files = inventory.files_quarantined,
-            "the spool has files that are never inserted: they are in quarantine, or milepost \
-             does not write their names; see `milepost spool list`"
+            "the spool has files that are never inserted: files in quarantine, or with names that \
+             milepost does not write; see `milepost spool list`"
         );
     }
     Ok((Some(Arc::new(spool)), inventory))

@@ -49,8 +49,9 @@ pub(super) async fn check(
         if config.cluster.is_some() {
             report.warning(
                 SUBJECT,
-                "not checked: this user cannot read system.clusters",
-                "GRANT SELECT ON system.clusters to this user, and run milepost check again",
+                "not checked: ClickHouse refused to read system.clusters",
+                "GRANT SELECT ON system.clusters to this user, check that the server has the \
+                 macros of clickhouse.cluster (system.macros), and run milepost check again",
             );
         }
         return Ok(());

@@ -326,8 +326,9 @@ impl ClickHouse {
                 if error.code() == Some(NO_GRANT) && !IS_LOGGED.swap(true, Ordering::Relaxed) {
                     warn!(
                         why = error_chain(&error),
-                        "the number of replicas is unknown, so an insert counts when two replicas \
-                         have it, even if two are no majority: grant SELECT ON system.replicas"
+                        "cannot count the replicas: the last count stays in force or, if there is \
+                         none, inserts wait for two replicas, which may be no majority: grant \
+                         SELECT ON system.replicas"
                     );
                 }
                 None

@@ -147,11 +147,11 @@ pub(super) fn plus_levels(topic: &str) -> Result<usize, String> {
     let expected =
         "without # or $share/ (set mqtt.group instead), and with + only as a whole level";
     if topic.is_empty()
-        || topic.contains(['#', '\0'])
+        || topic.contains(|c: char| c == '#' || c.is_control())
         || topic.starts_with('$')
         || pluses != topic.matches('+').count()
     {
-        return Err(format!("\"{topic}\": must be a filter such as \"owntracks/+/+\", {expected}"));
+        return Err(format!("{topic:?}: must be a filter such as \"owntracks/+/+\", {expected}"));
     }
     if pluses > PLUSES_MAX {
         return Err(format!("\"{topic}\": must have at most {PLUSES_MAX} `+`"));

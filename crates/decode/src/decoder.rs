@@ -251,7 +251,7 @@ impl Decoder {
         fallback: Option<DriverId>,
     ) -> Option<DriverId> {
         let (_, _, driver) = self.find_source(message.topic)?;
-        // No point is known: the whole payload stands for the point and for the object around it.
-        driver.ok()?.id([message.payload; 2], fallback).ok()
+        // No point is known: the whole payload stands for it.
+        driver.ok()?.id(message.payload, fallback).ok()
     }
 }

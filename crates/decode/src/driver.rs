@@ -23,23 +23,16 @@ pub(super) enum Named<'s> {
 }
 
 impl Named<'_> {
-    /// Returns the id in the topic if the topic names the driver. Otherwise reads the value at the
-    /// pointer, in the first of `objects` that has one: the point, then the object around the
-    /// point. If neither has a value there, returns `fallback`.
+    /// Returns the id in the topic if the topic names the driver, otherwise the value at the pointer
+    /// in an object. If there is none, returns `fallback`.
     ///
     /// # Errors
     /// The value is not a driver id, or there is neither a value nor a `fallback`.
-    pub(super) fn id(
-        &self,
-        objects: [&[u8]; 2],
-        fallback: Option<DriverId>,
-    ) -> Result<DriverId, Refusal> {
-        for json in objects {
-            if let Some(id) = self.id_in(json)? {
-                return Ok(id);
-            }
+    pub(super) fn id(&self, json: &[u8], fallback: Option<DriverId>) -> Result<DriverId, Refusal> {
+        match self.id_in(json)? {
+            Some(id) => Ok(id),
+            None => self.id_or(fallback),
         }
-        self.id_or(fallback)
     }
 
     /// Returns the id in the topic, or that in an object; `None` if the object has no value at the

@@ -15,7 +15,7 @@ fn resident_kib() -> usize {
     line.trim().strip_suffix(" kB").unwrap().trim().parse().unwrap()
 }
 
-/// Returns a watch of [`DRIVERS`] drivers that have each been in so many fences.
+/// Returns a watch of [`DRIVERS`] drivers that have each been in this many fences.
 fn drivers_in(fences: i32) -> Watch {
     let area = |n: i32| {
         let (west, east) = (f64::from(n) * 0.01, f64::from(n) * 0.01 + 0.009);

@@ -431,16 +431,16 @@ impl FileReader<'_> {
         if mark.fixes <= skipped {
             self.marks.pop();
         }
+        if !leaves_open_row {
+            read?;
+        }
+        ensure!(mark.fixes >= skipped, CHANGED);
         if leaves_open_row {
-            ensure!(mark.fixes >= skipped, CHANGED);
             warn!(
                 "{}: a quote in its last rows has no end yet; the next run will read these rows",
                 path.display()
             );
-            return Ok(());
         }
-        read?;
-        ensure!(mark.fixes >= skipped, CHANGED);
         Ok(())
     }
 
@@ -499,7 +499,7 @@ impl FileReader<'_> {
                 }
             }));
         }
-        // Do not count the fields of a payload of which no fix is stored for want of a time.
+        // Do not count the fields of a payload if all of its fixes lack a time: none is stored.
         if decoded.omissions.undated == 0 || !decoded.positions.is_empty() {
             if decoded.omissions.fields.iter().any(|count| *count > 0) {
                 self.note_unusable(decoded.omissions, line);

@@ -10,7 +10,7 @@ use quick_xml::events::Event;
 use super::read::Emit;
 use super::record::Record;
 use super::stated_zone::{in_zone_of_element, zone_attribute};
-use super::xml::{GPX_TIME, XML_BYTES_MAX, check_root, entity_char, reader};
+use super::xml::{GPX_TIME, OPEN_MAX, XML_BYTES_MAX, check_root, entity_char, reader};
 
 /// Maximum points of a track. All times of a track may precede its places, so the whole track is in
 /// memory.
@@ -74,7 +74,7 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
                     "SimpleArrayData" | "angles" => drop(unread.insert(name.clone())),
                     _ => {}
                 }
-                ensure!(open.len() < 1_000, "line {}: nested too deeply", xml.get_mut().line());
+                ensure!(open.len() < OPEN_MAX, "line {}: nested too deeply", xml.get_mut().line());
                 open.push(name);
             }
             Event::Empty(element) => {
@@ -92,6 +92,8 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
                 let name = element.local_name();
                 // An element without an end tag ends with the element around it.
                 if let Some(at) = open.iter().rposition(|open| open == name.as_ref()) {
+                    let is_lost = open[at + 1..].iter().any(|inner| inner == "Placemark");
+                    ensure!(!is_lost, "line {}: a Placemark has no end", xml.get_mut().line());
                     open.truncate(at);
                 }
                 let value = text.trim();
@@ -283,6 +285,18 @@ mod tests {
         // A description may be long.
         let file = format!("<kml><Placemark><description>{long}</description></Placemark></kml>");
         assert_eq!(read(&file), (Vec::new(), String::new()));
+    }
+
+    #[test]
+    fn placemark_without_an_end_is_not_lost_in_silence() {
+        let placed = format!(
+            "<TimeStamp>{WHEN}</TimeStamp><Point><coordinates>13.4,52.5</coordinates></Point>"
+        );
+        let whole = format!("<Placemark>{placed}</Placemark>");
+        let file = format!("<kml><Document>\n{whole}<Placemark>{placed}</Document></kml>");
+        let (points, end) = read(&file);
+        assert_eq!(points.len(), 1, "{points:?}");
+        assert!(end.contains("line 2: a Placemark has no end"), "{end}");
     }
 
     #[test]

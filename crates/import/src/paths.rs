@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use super::args::ImportArgs;
 
 /// Returns the key of a file for `--resume`: its resolved path. If the name of a symbolic link
-/// names another driver than the file's own name does, adds it, because one file may belong to
-/// several drivers.
+/// names another driver than the file's own name does, the link's name is added, because one file
+/// may belong to several drivers.
 pub(super) fn key(file: &Path, args: &ImportArgs) -> io::Result<PathBuf> {
     let is_driver = args.driver.as_ref().is_some_and(|driver| driver.contains("{file}"));
     let resolved = file.canonicalize()?;

@@ -424,7 +424,8 @@ fn driver(
             let has_name = !unnamed.iter().any(|name| path.starts_with(name));
             ensure!(
                 has_name || !given.contains("{file}"),
-                "--driver {given}: standard input has no name: give an id"
+                "--driver {given}: standard input has no name, nor has a pipe such as /dev/fd/63: give \
+                 an id"
             );
             given.replace("{file}", &path.file_stem().unwrap_or_default().to_string_lossy())
         }

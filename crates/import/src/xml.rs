@@ -22,8 +22,8 @@ pub(super) const GPX_TIME: &str = "time";
 /// Maximum bytes of a point, and of a tag or text outside points: each is in memory as a whole.
 pub(super) const XML_BYTES_MAX: usize = 1 << 20;
 
-/// Maximum number of open elements of a point.
-const OPEN_MAX: usize = 1_000;
+/// Maximum number of open elements of a point, and of a KML file.
+pub(super) const OPEN_MAX: usize = 1_000;
 
 /// A kind of XML file with an element for each point.
 struct Dialect {

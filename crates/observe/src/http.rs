@@ -21,7 +21,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::health::Health;
 use super::logging;
@@ -29,6 +29,7 @@ use super::metrics::Metrics;
 pub use super::read_in_time::ReadInTime;
 use crate::peers::MEMBER_PATH;
 use milepost_core::peers::member::Member;
+use milepost_core::throttle::Throttle;
 
 /// Maximum number of connections; a further connection ends the oldest. No connection is reserved
 /// for probes, because only the request shows whether a connection belongs to a probe.
@@ -86,6 +87,7 @@ pub async fn serve(
 ) {
     let mut tasks = JoinSet::new();
     let mut oldest_first = VecDeque::<(Instant, AbortHandle)>::new();
+    let mut accept_log = Throttle::every(Duration::from_secs(60));
     loop {
         let accepted = listener.accept().await;
         while tasks.try_join_next().is_some() {}
@@ -99,7 +101,15 @@ pub async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                debug!(%error, "accept failed");
+                // A client that gives up while it connects is no reason for a warning.
+                if error.kind() != ErrorKind::ConnectionAborted && accept_log.allow(Instant::now())
+                {
+                    warn!(
+                        %error,
+                        "requests for metrics and probes cannot be accepted: is the limit of open \
+                         files (ulimit -n) high enough?"
+                    );
+                }
                 // The process is out of file descriptors, for example: do not spin.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;

@@ -70,7 +70,7 @@ const NOT_TEXT: &str = "mosquitto_sub -F %j prints only text: save this payload 
 /// Decodes each line as a message of its own and passes its rows to `print` before reading the next
 /// line. Ends early if `print` returns `false`. A line is an object that `mosquitto_sub -F %j`
 /// printed, or a payload with the topic and source of `origin`. `clock` gives each line's time of
-/// receipt. Returns whether nothing was rejected.
+/// receipt. Returns whether nothing was rejected or unreadable.
 ///
 /// # Errors
 /// The input cannot be read, or the source of a line without a topic is ambiguous.

@@ -335,6 +335,11 @@ mod tests {
             let why = check(&source(topic)).unwrap_err();
             assert!(why.starts_with("events.topic: the source \"") && why.contains(topic), "{why}");
         }
+        let of_fences = Kind::ALL.map(|kind| (kind, "yard"));
+        for (kind, fence) in of_fences.into_iter().chain([(Kind::Fast, "")]) {
+            let taken = topic("fleet/events", "+", kind, fence);
+            assert!(check(&source(&taken)).is_err(), "{taken}");
+        }
         let why =
             check(&format!("events.topic = 'drivers'\n{}", source("drivers/+/+"))).unwrap_err();
         assert!(why.contains("drivers/+/contact"), "{why}");

@@ -197,7 +197,8 @@ async fn count_in_spool(config: &Config, driver_id: DriverId) -> Result<Option<I
         }
         Ok(found)
     };
-    spawn_blocking(search).await?.context("spool.dir cannot be read").map(Some)
+    let searched = spawn_blocking(search).await?;
+    searched.with_context(|| format!("spool.dir: cannot read {}", settings.dir.display())).map(Some)
 }
 
 #[cfg(test)]
@@ -221,7 +222,7 @@ mod tests {
         // may run as root, who may enter every directory.
         let inaccessible = Path::new("/dev/null/spool");
         let error = count_in(inaccessible).await.unwrap_err();
-        assert!(error.to_string().contains("spool.dir cannot be read"), "{error:#}");
+        assert!(error.to_string().contains("spool.dir: cannot read /dev/null/spool"), "{error:#}");
 
         // A directory that is named like a batch cannot be read as a file.
         fs::create_dir(folder.path().join("00000000000000000001-5-1.batch")).unwrap();
