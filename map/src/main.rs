@@ -147,7 +147,10 @@ async fn run(config: Config) -> Result<()> {
         _ = interrupt.recv() => {}
         ended = &mut live => anyhow::bail!("the query loop ended: {ended:?}"),
         ended = &mut names => anyhow::bail!("the loop that reads names ended: {ended:?}"),
-        ended = &mut server => anyhow::bail!("the HTTP server ended: {ended:?}"),
+        ended = &mut server => {
+            ended.context("the HTTP server panicked")?.map_err(anyhow::Error::msg)?;
+            anyhow::bail!("the HTTP server ended");
+        }
     }
     info!("shutting down: finishing the requests in flight");
     let _ = shutdown_sender.send(true);

@@ -243,6 +243,8 @@ impl Store {
             // disconnects.
             .with_setting("readonly", "2")
             .with_setting("cancel_http_readonly_queries_on_client_close", "1")
+            // A profile may set it; NULL instead of a default would not fit the types of the rows.
+            .with_setting("join_use_nulls", "0")
             .with_setting("max_execution_time", timeout.as_secs().to_string())
             .with_setting("max_memory_usage", self.config.query_memory_bytes_max.to_string())
     }

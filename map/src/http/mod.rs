@@ -22,6 +22,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use milepost_core::throttle::Throttle;
 use milepost_observe::http::ReadInTime;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -77,7 +78,7 @@ pub async fn serve(
         }
     };
     let graceful = GracefulShutdown::new();
-    let mut accept_warning = AcceptWarning::default();
+    let mut accept_log = Throttle::every(ACCEPT_WARNING_PERIOD);
     loop {
         // Clients may keep all connections open for as long as they like, also at a shutdown.
         let permit = tokio::select! {
@@ -91,7 +92,7 @@ pub async fn serve(
                 Err(error) => {
                     // A client that gives up while it connects is no reason for a warning.
                     let is_aborted = error.kind() == std::io::ErrorKind::ConnectionAborted;
-                    if !is_aborted && accept_warning.is_due(Instant::now()) {
+                    if !is_aborted && accept_log.allow(Instant::now()) {
                         warn!(
                             %error,
                             "connections cannot be accepted: is the limit of open files \
@@ -122,21 +123,6 @@ pub async fn serve(
     drop(listener);
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
     Ok(())
-}
-
-/// Time of the last warning that connections cannot be accepted.
-#[derive(Default)]
-struct AcceptWarning(Option<Instant>);
-
-impl AcceptWarning {
-    /// Returns whether to warn now. If so, the next warning is due after [`ACCEPT_WARNING_PERIOD`].
-    fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.0.is_none_or(|at| now.duration_since(at) >= ACCEPT_WARNING_PERIOD);
-        if is_due {
-            self.0 = Some(now);
-        }
-        is_due
-    }
 }
 
 async fn handshake(
@@ -214,14 +200,6 @@ mod tests {
         sender.send(true).unwrap();
         let ended = tokio::time::timeout(GRACE + Duration::from_secs(2), server).await;
         ended.expect("the server ends within its grace period").unwrap().unwrap();
-    }
-
-    #[test]
-    fn refused_connections_are_logged_once_a_minute() {
-        let (mut warning, now) = (AcceptWarning::default(), Instant::now());
-        let second = |seconds| now + Duration::from_secs(seconds);
-        let due = [0, 1, 59, 60, 61, 200].map(|seconds| warning.is_due(second(seconds)));
-        assert_eq!(due, [true, false, false, true, false, true]);
     }
 
     #[tokio::test]

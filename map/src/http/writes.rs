@@ -38,7 +38,7 @@ const ERASED_WITHIN: Duration = Duration::from_secs(20);
 const ERASED_TOO_SLOW: &str = "the list of erased drivers could not be read in time, so nothing \
                                was stored: try again; send fewer cards at once";
 
-/// Maximum time to read the stored cards before changed ones are written.
+/// Maximum time to wait for other changes of cards, and to read the stored cards.
 const CARDS_WITHIN: Duration = Duration::from_secs(60);
 const CARDS_TOO_SLOW: &str = "the stored cards could not be read in time, so nothing was stored: \
                               try again; send fewer cards at once";
@@ -290,9 +290,12 @@ async fn put_cards(
     changes.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
     // Two requests may change different values of one driver. Each writes the whole card, so the
     // second one must read what the first one has written.
-    let _one_at_a_time = state.card_changes.lock().await;
-    let cards = tokio::time::timeout(CARDS_WITHIN, names::merged(&state.store, changes)).await;
-    let cards = cards.map_err(|_| unavailable(CARDS_TOO_SLOW.to_owned()))?;
+    let read = async {
+        let guard = state.card_changes.lock().await;
+        (guard, names::merged(&state.store, changes).await)
+    };
+    let read = tokio::time::timeout(CARDS_WITHIN, read).await;
+    let (_one_at_a_time, cards) = read.map_err(|_| unavailable(CARDS_TOO_SLOW.to_owned()))?;
     let cards = cards.map_err(|error| {
         tracing::warn!(%error, "the stored cards cannot be read");
         unavailable(state.store.error(&error).to_string())

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use milepost_clickhouse::{check_list, check_rows};
+use milepost_clickhouse::{check_list, check_rows, within};
 use milepost_observe::now;
 use tokio::sync::{Notify, watch};
 use tracing::instrument::WithSubscriber as _;
@@ -289,13 +289,11 @@ impl Live {
                 // The client library enters a tracing span for every row, which is slow if a
                 // subscriber is active.
                 let read = self.read(store, &mut reading).with_subscriber(Dispatch::none());
-                let mut read = pin!(tokio::time::timeout(ANSWER_TIMEOUT, read));
+                let mut read = pin!(within(ANSWER_TIMEOUT, read));
                 let (mut rows, mut last_row_at) = (self.metrics.rows_read.get(), began);
                 loop {
                     tokio::select! {
-                        read = &mut read => {
-                            break read.unwrap_or(Err(clickhouse::error::Error::TimedOut));
-                        }
+                        read = &mut read => break read,
                         () = tokio::time::sleep(PERIOD) => {}
                     }
                     // The counter rises with every few thousand rows.
@@ -320,9 +318,9 @@ impl Live {
         // Names may take two queries.
         let timeout = 2 * store.query_timeout() + NAMES_GRACE;
         loop {
-            match in_time(timeout, store.names_stamp()).await {
+            match within(timeout, store.names_stamp()).await {
                 Ok(stamp) if last_stamp.as_ref() == Some(&stamp) => was_failing = false,
-                Ok(stamp) => match in_time(timeout, store.names()).await {
+                Ok(stamp) => match within(timeout, store.names()).await {
                     Ok(directory) => {
                         (last_stamp, was_failing) = (Some(stamp), false);
                         self.write(|fleet| fleet.set_directory(Arc::new(directory)));
@@ -497,15 +495,6 @@ impl Live {
             )
         })
     }
-}
-
-/// Waits for a query at most this long.
-async fn in_time<T>(
-    timeout: Duration,
-    query: impl Future<Output = Result<T, clickhouse::error::Error>>,
-) -> Result<T, clickhouse::error::Error> {
-    let answer = tokio::time::timeout(timeout, query).await;
-    answer.unwrap_or(Err(clickhouse::error::Error::TimedOut))
 }
 
 /// Logs a failure, unless the previous attempt failed too. Returns `true`, the new value of
