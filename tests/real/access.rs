@@ -98,8 +98,9 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         let grant = format!("GRANT SELECT ON fleet.{table} TO customer_acme");
         ensure!(rules.contains(&grant), "customer.sql lacks {grant}");
     }
-    // Every table with driver ids, and `fences`, has exactly two row policies: one for the customer,
-    // and one for everybody else. Views need none, because they run with the rights of their caller.
+    // Every table with driver ids, and `fences`, has exactly two row policies: one for the
+    // customer, and one for everybody else. Views need none, because they run with the rights of
+    // their caller.
     let tables = tables_with_drivers(&engine)?;
     assert!(tables.len() >= 3, "{tables:?}");
     for table in tables.iter().map(String::as_str).chain(["fences"]) {

@@ -23,8 +23,8 @@ pub(super) enum Named<'s> {
 }
 
 impl Named<'_> {
-    /// Returns the id in the topic if the topic names the driver, otherwise the value at the pointer
-    /// in an object. If there is none, returns `fallback`.
+    /// Returns the id in the topic if the topic names the driver, otherwise the value at the
+    /// pointer in an object. If there is none, returns `fallback`.
     ///
     /// # Errors
     /// The value is not a driver id, or there is neither a value nor a `fallback`.

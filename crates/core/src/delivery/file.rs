@@ -58,8 +58,8 @@ impl fmt::Display for File {
 pub struct SpoolInventory {
     /// Batches to replay, oldest first.
     pub files: Vec<File>,
-    /// Size of the files that are never inserted: those in quarantine, and those whose names milepost
-    /// does not write.
+    /// Size of the files that are never inserted: those in quarantine, and those whose names
+    /// milepost does not write.
     pub quarantined_bytes: u64,
     /// Number of these files.
     pub files_quarantined: u64,
