@@ -59,27 +59,16 @@ pub(super) fn features(input: impl Read, check: CheckFrame<'_>, emit: Emit<'_>) 
 }
 
 /// Emits the elements of a top-level array, or those of the arrays in a top-level object that
-/// `names` lists.
+/// `names` lists. Several of these may follow one another, as when the monthly files of Takeout are
+/// joined.
 pub(super) fn elements_of(input: impl Read, names: &[&str], emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "an export of Google's Timeline");
-    if scanner.some_token()? == b'[' {
-        return scanner.elements(emit);
-    }
-    scanner.expect(b'{')?;
-    let mut skipped = CopiedValue::default();
-    while scanner.some_token()? != b'}' {
-        let mut key = CopiedValue::default();
-        scanner.value(&mut key)?;
-        scanner.expect(b':')?;
-        let is_named = names.iter().any(|name| key.text == format!("\"{name}\"").as_bytes());
-        if is_named && scanner.some_token()? == b'[' {
+    scanner.some_token()?;
+    while let Some(first) = scanner.token()? {
+        if first == b'[' {
             scanner.elements(emit)?;
         } else {
-            scanner.value(&mut skipped)?;
-            skipped.text.clear();
-        }
-        if scanner.some_token()? == b',' {
-            scanner.skip();
+            scanner.elements_of_members(names, emit)?;
         }
     }
     Ok(())
@@ -262,6 +251,29 @@ impl<R: Read> Scanner<R> {
             );
         }
         emit(&whole.text, whole.length, line)
+    }
+
+    /// Emits the elements of the arrays in an object that `names` lists.
+    fn elements_of_members(&mut self, names: &[&str], emit: Emit<'_>) -> Result<()> {
+        self.expect(b'{')?;
+        let mut skipped = CopiedValue::default();
+        while self.some_token()? != b'}' {
+            let mut key = CopiedValue::default();
+            self.value(&mut key)?;
+            self.expect(b':')?;
+            let is_named = names.iter().any(|name| key.text == format!("\"{name}\"").as_bytes());
+            if is_named && self.some_token()? == b'[' {
+                self.elements(emit)?;
+            } else {
+                self.value(&mut skipped)?;
+                skipped.text.clear();
+            }
+            if self.some_token()? == b',' {
+                self.skip();
+            }
+        }
+        self.skip();
+        Ok(())
     }
 
     /// Emits each element of an array.

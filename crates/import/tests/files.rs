@@ -1133,6 +1133,13 @@ fn google_timeline_exports_are_read() {
     let endless = ios.replace("\"30\"", "\"9223372036854775807\"");
     check_refused(&[], "location-history.json", endless, "no time");
     check_refused(&[], "Records.json", &records[..60], "EOF in line 1");
+    // The files of several months, joined by `cat`.
+    let joined = format!("{semantic}\n{semantic}\n{ios}");
+    let (first, _) = first_fix("2026.json", &joined, 3);
+    assert_eq!(first, "08:00:00.000Z -33.5 -70.25 - - - 5");
+    let result = import("", &["--driver", "d7"], "2026.json", format!("{ios}\nx").as_bytes());
+    let failures = result.unwrap()["failures"].to_string();
+    assert!(failures.contains("'x' instead of '{'"), "{failures}");
     check_refused(&[], "Records.json", records.replace("timestamp", "t"), "no time");
 }
 
