@@ -16,6 +16,10 @@ use super::xml::{GPX_TIME, OPEN_MAX, XML_BYTES_MAX, check_root, entity_char, rea
 /// memory.
 const TRACK_POINTS_MAX: usize = 500_000;
 
+/// Maximum bytes of the coordinates of a line or an area. They are not kept, but the parser holds
+/// them as one text: a line of a day's fixes, one a second, has some 3 MiB.
+const LINE_BYTES_MAX: usize = 16 << 20;
+
 /// Maximum bytes of a time, of a place in a track, and of an element's name.
 const SHORT_BYTES_MAX: usize = 200;
 
@@ -179,6 +183,7 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
                 }
                 text.clear();
             }
+            Event::Text(_) if is_in_line(&open) => {}
             Event::Text(part) => text.push_str(&part.xml10_content()),
             Event::CData(part) => text.push_str(&part.xml10_content()),
             Event::GeneralRef(name) => text.extend(entity_char(&name)),
@@ -196,7 +201,7 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
             xml.get_mut().line()
         );
         buffer.clear();
-        xml.get_mut().remaining = XML_BYTES_MAX;
+        xml.get_mut().remaining = if is_in_line(&open) { LINE_BYTES_MAX } else { XML_BYTES_MAX };
     }
     ensure!(has_root, "not KML: it has no element at all");
     ensure!(open.is_empty(), "the file ends before its last element does");
@@ -206,6 +211,11 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
         unread.insert(untimed);
     }
     Ok(unread)
+}
+
+/// Returns whether the innermost open element has the coordinates of a line or an area.
+fn is_in_line(open: &[String]) -> bool {
+    matches!(open, [.., outer, inner] if inner == "coordinates" && outer != "Point")
 }
 
 /// Checks the length of a string, because many strings of this kind are in memory at once. `name`:
@@ -285,6 +295,25 @@ mod tests {
         // A description may be long.
         let file = format!("<kml><Placemark><description>{long}</description></Placemark></kml>");
         assert_eq!(read(&file), (Vec::new(), String::new()));
+    }
+
+    #[test]
+    fn long_line_does_not_end_the_reading() {
+        let stamp = format!("<TimeStamp>{WHEN}</TimeStamp>");
+        let point =
+            format!("<Placemark>{stamp}<Point><coordinates>1,2</coordinates></Point></Placemark>");
+        let places = "13.404954,52.520008,34.00\n".repeat(XML_BYTES_MAX / 20);
+        for outer in ["LineString", "LinearRing"] {
+            let line = format!("<{outer}><coordinates>{places}</coordinates></{outer}>");
+            let file = format!("<kml>{point}<Placemark>{line}</Placemark>{point}</kml>");
+            let (points, end) = read(&file);
+            assert!(points.len() == 2 && end.is_empty(), "{outer}: {points:?} {end}");
+        }
+        // The text of another element, and a line without an end, are bounded.
+        for begin in ["<Point><coordinates>", "<description>"] {
+            let (_, end) = read(&format!("<kml><Placemark>{begin}{places}"));
+            assert!(end.contains("longer than 1 MiB"), "{begin}: {end}");
+        }
     }
 
     #[test]
