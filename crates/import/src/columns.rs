@@ -140,7 +140,7 @@ pub(super) fn find(
 
 /// Returns what a number of up to five digits means as a time of day, and how to mend the file.
 /// Returns `None` for any other value.
-fn explain_short_clock(value: &str) -> Option<(&'static str, &'static str)> {
+pub(super) fn explain_short_clock(value: &str) -> Option<(&'static str, &'static str)> {
     let number = degrees(value).filter(|number| (0.0..1e5).contains(number))?;
     // A spreadsheet stores 08:00:00 as 0.333333333.
     if number < 1.0 && value.contains(['.', ',']) {

@@ -34,6 +34,7 @@ mod known;
 mod name_units;
 mod names;
 mod numbers;
+mod other_clocks;
 mod paths;
 mod pause;
 mod plan;

@@ -14,6 +14,7 @@ use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::name_units::check_time_scale;
 use super::names::Column;
 use super::numbers::{NumberColumns, without_fraction};
+use super::other_clocks::ShortClock;
 use super::progress::Configuration;
 use super::row_checks::{Meridiems, RowChecks};
 use super::zones::{ZoneCheck, is_unit, is_utc};
@@ -289,6 +290,7 @@ fn row_checks(
     let mut checks = RowChecks {
         format: format.map(|format| format.name.to_owned()),
         split_degrees: Vec::new(),
+        short_clock: None,
         zones: ZoneCheck::new(columns, comments, rows, found, time_unit, zone.or(other_zone)),
         meridiems: Meridiems::new(columns, rows, found),
         signed: signed.collect(),
@@ -298,9 +300,11 @@ fn row_checks(
     if let Some(why) = rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
         bail!("{why}");
     }
-    // Add this check only now, so that the first rows cannot fail it: it must reject single rows,
-    // and never refuse the whole file. The column's name does not prove that it holds minutes.
+    // Add these checks only now, so that the first rows cannot fail them: they must reject single
+    // rows, and never refuse the whole file. The column's name does not prove that it holds
+    // minutes, and rows without a fix may have the time 0.
     checks.split_degrees = columns::split_degrees(columns, rows, found);
+    checks.short_clock = ShortClock::new(columns, found, time_unit);
     Ok(checks)
 }
 

@@ -1,5 +1,6 @@
 //! Checks the rows of a CSV file for unread columns that change the meaning of the columns that are
-//! read: zones, AM and PM, hemispheres, minutes of degrees.
+//! read: zones, AM and PM, hemispheres, minutes of degrees. Also checks for times of
+//! day that have lost their zeros.
 //!
 //! Guarantee: no wrong place or time is stored because of such a column. If one of the first rows
 //! has such a value, the file is refused; a later row is rejected.
@@ -8,6 +9,7 @@ use std::borrow::Cow;
 
 use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::names::{Column, normalised};
+use super::other_clocks::ShortClock;
 use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 use milepost_decode::EAST_ASIAN_MERIDIEMS;
@@ -23,6 +25,7 @@ pub(super) struct RowChecks {
     pub(super) format: Option<String>,
     /// Pairs of columns: one with degrees, one with their minutes or seconds.
     pub(super) split_degrees: Vec<(usize, usize)>,
+    pub(super) short_clock: Option<ShortClock>,
     pub(super) zones: Option<ZoneCheck>,
     pub(super) meridiems: Option<Meridiems>,
     pub(super) signed: Vec<SignedColumn>,
@@ -31,9 +34,11 @@ pub(super) struct RowChecks {
 
 impl RowChecks {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { format: _, split_degrees, zones, meridiems, signed, hemispheres } = self;
+        let Self { format: _, split_degrees, short_clock, zones, meridiems, signed, hemispheres } =
+            self;
         split_degrees.is_empty()
             && signed.is_empty()
+            && short_clock.is_none()
             && (zones.is_none() && meridiems.is_none() && hemispheres.is_none())
     }
 
@@ -47,11 +52,13 @@ impl RowChecks {
         if self.split_degrees.iter().any(is_split) {
             return Some(SEPARATE_MINUTES.into());
         }
+        let short_clock = || self.short_clock.as_ref()?.fault(&value);
         let zone = || self.zones.as_ref()?.fault(&value);
         let meridiem = || self.meridiems.as_ref()?.fault(&value);
         let hemisphere = || self.hemispheres.as_ref()?.fault(&value);
         let sign = || self.signed.iter().find_map(|column| column.fault(&value));
-        let why = zone().or_else(meridiem).or_else(sign).or_else(hemisphere)?;
+        let of_time = || short_clock().or_else(zone).or_else(meridiem);
+        let why = of_time().or_else(sign).or_else(hemisphere)?;
         Some(self.format.as_ref().map_or(why.clone(), |name| in_format(&why, name)).into())
     }
 }

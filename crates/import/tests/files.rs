@@ -2223,6 +2223,13 @@ fn value_split_over_several_columns_is_refused() {
     let pattern = ["--field", "ts=date+time", "--unit", "ts=%Y-%m-%d %H%M"];
     let file = rows_of("date,time,lat,lon", "DAY,1012,1,2");
     assert_eq!(outcome(&pattern, &file).0, 1, "{}", outcome(&pattern, &file).1);
+    // In later rows, too: `1507` is 00:15:07 here, and must not be read as 15:07.
+    for arguments in [&[][..], &["--field", "ts=date+time"]] {
+        let rows = ["101247", "1507", "91507", "0"].map(|clock| format!("DAY,{clock},1,2"));
+        let (fixes, why) = outcome(arguments, &rows_of("date,time,lat,lon", &rows.join("\n")));
+        assert_eq!(fixes, 1, "{why}");
+        assert!(why.contains("its column time has 1507, a time of day without its"), "{why}");
+    }
     let elapsed = rows_of("date,time,datetime,lat,lon", "DAY,7,DAY 10:12:47,1,2");
     check(&[], "a.csv", elapsed, "1 2 - - - -");
     let same = ["--field", "alt=h", "--field", "acc=h"];
