@@ -8,7 +8,9 @@ use super::name_units::is_magnetic;
 use super::names::{
     Column, FIELD_NAMES, is_name_of, normalised, quantity_of, translated_field, words,
 };
-use super::values::{degrees, is_clock_in_digits, is_instant, is_same_clock, is_time_of_day};
+use super::values::{
+    degrees, is_clock_in_digits, is_instant, is_same_clock, is_shifted_clock, is_time_of_day,
+};
 use milepost_decode::{Quantity, is_date_in_other_language, suggested_field};
 
 /// Suffixes of names such as `latitudeE7`, each with the unit of degrees that it states.
@@ -94,7 +96,7 @@ pub(super) fn find(
                 let mut column = find_by_name(columns, quantity, names)?;
                 if let (Some(times), "ts") = (column, field) {
                     let dated = dated_column(columns, sample, times);
-                    column = Some(utc_column(columns, sample, dated)?);
+                    column = Some(utc_column(columns, sample, rows, dated)?);
                 }
                 if field.ends_with("_hemisphere") {
                     column = column.filter(|column| may_be_hemisphere(column.at, rows));
@@ -183,12 +185,11 @@ fn dated_column(columns: &[String], sample: &[String], found: Column) -> Column 
     dated.map_or(found, |at| Column { at, unit: None })
 }
 
-/// Returns the column of UTC times beside `local`, a column of times without a zone. Returns
-/// `local` if there is no such column. GPS time counts as UTC.
+/// Returns the column whose name says that its times are in UTC. GPS time counts as UTC.
 ///
 /// # Errors
-/// The file has times of day in UTC that differ from those of `local`, but no date in UTC.
-fn utc_column(columns: &[String], sample: &[String], local: Column) -> Result<Column> {
+/// Two columns have the same such name.
+pub(super) fn column_in_utc(columns: &[String]) -> Result<Option<Column>> {
     const TIMES: [&str; 10] = [
         "utcdatetime",
         "datetimeutc",
@@ -201,27 +202,51 @@ fn utc_column(columns: &[String], sample: &[String], local: Column) -> Result<Co
         "timestampgps",
         "gpstime",
     ];
+    find_by_name(columns, None, &TIMES)
+}
+
+/// Returns the column of UTC times beside `local`, a column of times without a zone. Returns
+/// `local` if there is no such column, or if the two have the same times in the first rows.
+///
+/// # Errors
+/// The file has times of day in UTC that differ from those of `local`, but no date in UTC.
+fn utc_column(
+    columns: &[String],
+    sample: &[String],
+    rows: &[Vec<String>],
+    local: Column,
+) -> Result<Column> {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     let local_value = value(local.at);
-    let utc = find_by_name(columns, None, &TIMES)?.filter(|utc| {
-        // A number in a column of GPS times may count the seconds of the week.
-        let is_number = normalised(&columns[utc.at]).contains("gps")
-            && !value(utc.at).contains(':')
-            && !is_clock_in_digits(value(utc.at));
-        let differs = utc.at != local.at && !is_same_clock(local_value, value(utc.at));
-        differs && !is_number && !is_instant(local_value)
-    });
-    let Some(utc) = utc else { return Ok(local) };
+    let Some(utc) = column_in_utc(columns)?.filter(|utc| utc.at != local.at) else {
+        return Ok(local);
+    };
+    // A number in a column of GPS times may count the seconds of the week.
+    let is_number = normalised(&columns[utc.at]).contains("gps")
+        && !value(utc.at).contains(':')
+        && !is_clock_in_digits(value(utc.at));
+    let first =
+        Some((local_value, value(utc.at))).filter(|(local, utc)| !is_same_clock(local, utc));
+    // The two may differ only after a clock change.
+    let shifted = || {
+        let times = rows.iter().filter_map(|row| Some((row.get(local.at)?, row.get(utc.at)?)));
+        let mut times = times.map(|(local, utc)| (local.as_str(), utc.as_str()));
+        times.find(|(local, utc)| is_shifted_clock(local, utc))
+    };
+    let Some((local_value, utc_value)) =
+        first.or_else(shifted).filter(|_| !is_number && !is_instant(local_value))
+    else {
+        return Ok(local);
+    };
     let has_date = !is_time_of_day(value(utc.at))
         || find_by_name(columns, None, &["utcdate", "dateutc", "gpsdate"])?.is_some();
     let local_name = normalised(&columns[local.at]);
     ensure!(
         has_date || local_name.contains("utc") || local_name.contains("gps"),
-        "its columns {} ({local_value}) and {} ({}) name two times: say which with --field \
-         ts=DATE+TIME",
+        "its columns {} ({local_value}) and {} ({utc_value}) name two times: say which with \
+         --field ts=DATE+TIME",
         columns[local.at],
-        columns[utc.at],
-        value(utc.at)
+        columns[utc.at]
     );
     Ok(if has_date { utc } else { local })
 }

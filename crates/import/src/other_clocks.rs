@@ -1,10 +1,15 @@
-//! Checks the times of each row of a CSV file. A fault may begin in the middle of a file: a
-//! spreadsheet leaves 235959 as it is, but turns 001507 into the number 1507.
+//! Checks each row of a CSV file for a lost zone and for lost zeros of its time. Such a fault may
+//! begin in the middle of a file: in London, local time is UTC in winter and an hour ahead of it in
+//! summer, and a spreadsheet turns 235959 into a number as it is, but 001507 into 1507.
 
 use std::borrow::Cow;
 
 use super::columns::explain_short_clock;
 use super::names::Column;
+use super::unix_columns::{
+    RowTime, describe_offset, names_fix_time, quarters_of_hour, unix_ms, value_of,
+};
+use super::values::{is_instant, is_shifted_clock};
 
 /// The column of times of day beside a column of dates, if no pattern says how to read them.
 #[derive(Debug)]
@@ -38,5 +43,79 @@ impl ShortClock {
              with --unit ts= or ts_unit, such as \"%Y-%m-%d %H%M\"",
             time.trim()
         ))
+    }
+}
+
+/// Columns of times in UTC that are not read, and that agree with the column of times in the first
+/// row.
+#[derive(Debug)]
+pub(super) struct OtherClocks {
+    row_time: RowTime,
+    ts_name: String,
+    /// Columns of Unix times.
+    unix: Vec<(usize, String)>,
+    /// The column of times of day in UTC, or of dates with such times.
+    utc: Option<(usize, String)>,
+}
+
+impl OtherClocks {
+    /// Returns the check of a file; `None` if the file has no such column. `pattern`: the pattern of
+    /// the times; `utc`: a column whose name says that its times are in UTC.
+    pub(super) fn new(
+        columns: &[String],
+        rows: &[Vec<String>],
+        found: &[(&'static str, Column)],
+        pattern: Option<&str>,
+        utc: Option<usize>,
+    ) -> Option<Self> {
+        let row_time = RowTime::new(found, pattern)?;
+        let is_unread = |at: usize| found.iter().all(|(_, column)| column.at != at);
+        let agrees = |at: usize| {
+            let shifts = rows.iter().filter_map(|row| {
+                let time = row_time.unix_ms(|at| value_of(row, at))?;
+                Some(quarters_of_hour(time - unix_ms(row.get(at)?)?))
+            });
+            let shifts: Vec<_> = shifts.collect();
+            shifts.first() == Some(&Some(0)) && shifts.iter().all(Option::is_some)
+        };
+        let unix = columns.iter().enumerate();
+        let unix = unix.filter(|(at, name)| is_unread(*at) && names_fix_time(name) && agrees(*at));
+        let named = |at: usize| (at, columns[at].clone());
+        let unix: Vec<_> = unix.map(|(at, _)| named(at)).collect();
+        let utc = utc.filter(|at| is_unread(*at)).map(named);
+        let ts_name = columns[row_time.ts].clone();
+        (!unix.is_empty() || utc.is_some()).then_some(Self { row_time, ts_name, unix, utc })
+    }
+
+    /// Returns an error message if the time of a row has no zone, and is whole quarters of an hour
+    /// from a time in UTC that is not read. `value`: returns the row's value in a column.
+    pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
+        let from_unix = || {
+            let time = self.row_time.unix_ms(&value)?;
+            self.unix.iter().find_map(|(at, name)| {
+                let quarters = quarters_of_hour(time - unix_ms(&value(*at))?)?;
+                (quarters != 0).then(|| {
+                    format!(
+                        "its time {:.40} has no zone, and its column {name}, which is not read, \
+                         says that it is {} UTC: give --zone, or give --field ts='{name}'",
+                        value(self.row_time.ts).trim(),
+                        describe_offset(quarters)
+                    )
+                })
+            })
+        };
+        let from_utc = || {
+            let (at, name) = self.utc.as_ref()?;
+            let (time, utc) = (value(self.row_time.ts), value(*at));
+            let (time, utc) = (time.trim(), utc.trim());
+            (!is_instant(time) && is_shifted_clock(time, utc)).then(|| {
+                format!(
+                    "its columns {} ({time:.40}) and {name} ({utc:.40}) name two times: give \
+                     --zone, or say which is in UTC with --field ts=COLUMN or ts=DATE+TIME",
+                    self.ts_name
+                )
+            })
+        };
+        from_unix().or_else(from_utc)
     }
 }

@@ -14,7 +14,7 @@ use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::name_units::check_time_scale;
 use super::names::Column;
 use super::numbers::{NumberColumns, without_fraction};
-use super::other_clocks::ShortClock;
+use super::other_clocks::{OtherClocks, ShortClock};
 use super::progress::Configuration;
 use super::row_checks::{Meridiems, RowChecks};
 use super::zones::{ZoneCheck, is_unit, is_utc};
@@ -287,11 +287,20 @@ fn row_checks(
     let zone = args.zone.as_ref();
     let configured_zone = format.and_then(|format| format.zone.as_ref());
     let other_zone = configured_zone.filter(|zone| !is_utc(zone.name()));
+    let zone = zone.or(other_zone);
+    let other_clocks = || {
+        // `--field` and a format say which column has the times.
+        let is_chosen = format.is_some() || args.fields.iter().any(|(field, _)| field == "ts");
+        let utc = if is_chosen { None } else { columns::column_in_utc(columns).ok().flatten() };
+        let pattern = time_unit.filter(|unit| unit.contains('%'));
+        OtherClocks::new(columns, rows, found, pattern, utc.map(|utc| utc.at))
+    };
     let mut checks = RowChecks {
         format: format.map(|format| format.name.to_owned()),
         split_degrees: Vec::new(),
         short_clock: None,
-        zones: ZoneCheck::new(columns, comments, rows, found, time_unit, zone.or(other_zone)),
+        other_clocks: if zone.is_none() { other_clocks() } else { None },
+        zones: ZoneCheck::new(columns, comments, rows, found, time_unit, zone),
         meridiems: Meridiems::new(columns, rows, found),
         signed: signed.collect(),
         hemispheres: UnreadHemispheres::new(columns, rows, found, [unit_of("lat"), unit_of("lng")]),

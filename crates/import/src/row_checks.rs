@@ -1,5 +1,5 @@
 //! Checks the rows of a CSV file for unread columns that change the meaning of the columns that are
-//! read: zones, AM and PM, hemispheres, minutes of degrees. Also checks for times of
+//! read: zones, AM and PM, other clocks, hemispheres, minutes of degrees. Also checks for times of
 //! day that have lost their zeros.
 //!
 //! Guarantee: no wrong place or time is stored because of such a column. If one of the first rows
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::names::{Column, normalised};
-use super::other_clocks::ShortClock;
+use super::other_clocks::{OtherClocks, ShortClock};
 use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 use milepost_decode::EAST_ASIAN_MERIDIEMS;
@@ -26,6 +26,7 @@ pub(super) struct RowChecks {
     /// Pairs of columns: one with degrees, one with their minutes or seconds.
     pub(super) split_degrees: Vec<(usize, usize)>,
     pub(super) short_clock: Option<ShortClock>,
+    pub(super) other_clocks: Option<OtherClocks>,
     pub(super) zones: Option<ZoneCheck>,
     pub(super) meridiems: Option<Meridiems>,
     pub(super) signed: Vec<SignedColumn>,
@@ -34,11 +35,19 @@ pub(super) struct RowChecks {
 
 impl RowChecks {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { format: _, split_degrees, short_clock, zones, meridiems, signed, hemispheres } =
-            self;
+        let Self {
+            format: _,
+            split_degrees,
+            short_clock,
+            other_clocks,
+            zones,
+            meridiems,
+            signed,
+            hemispheres,
+        } = self;
         split_degrees.is_empty()
             && signed.is_empty()
-            && short_clock.is_none()
+            && (short_clock.is_none() && other_clocks.is_none())
             && (zones.is_none() && meridiems.is_none() && hemispheres.is_none())
     }
 
@@ -53,11 +62,12 @@ impl RowChecks {
             return Some(SEPARATE_MINUTES.into());
         }
         let short_clock = || self.short_clock.as_ref()?.fault(&value);
+        let other_clock = || self.other_clocks.as_ref()?.fault(&value);
         let zone = || self.zones.as_ref()?.fault(&value);
         let meridiem = || self.meridiems.as_ref()?.fault(&value);
         let hemisphere = || self.hemispheres.as_ref()?.fault(&value);
         let sign = || self.signed.iter().find_map(|column| column.fault(&value));
-        let of_time = || short_clock().or_else(zone).or_else(meridiem);
+        let of_time = || short_clock().or_else(zone).or_else(other_clock).or_else(meridiem);
         let why = of_time().or_else(sign).or_else(hemisphere)?;
         Some(self.format.as_ref().map_or(why.clone(), |name| in_format(&why, name)).into())
     }

@@ -1,6 +1,8 @@
 //! Detects CSV files whose times are in a zone other than UTC: compares the times with a column of
 //! Unix times that milepost does not read.
 
+use std::borrow::Cow;
+
 use milepost_decode::{Local, Zone, field_in_other_language};
 
 use super::names::{Column, normalised};
@@ -14,19 +16,9 @@ pub(super) fn shifted_from_unix_time(
     found: &[(&'static str, Column)],
     pattern: Option<&str>,
 ) -> Option<String> {
-    let column_of = |name: &str| found.iter().find(|(field, _)| *field == name);
-    let index_of = |name: &str| column_of(name).map(|(_, column)| column.at);
-    let (ts, date) = (index_of("ts")?, index_of("date"));
-    let local = |zone| Local { zone, pattern: pattern.map(str::to_owned) };
-    let (without_zone, in_utc) = (local(None), local(Some(Zone::utc())));
-    // Returns the time of a row as if it were in UTC; `None` if the time states its zone, or is not
-    // valid.
-    let time_ms = |row: &[String]| {
-        let day = date.and_then(|date| row.get(date));
-        let clock = row.get(ts)?.trim();
-        let time = day.map_or_else(|| clock.to_owned(), |day| format!("{} {clock}", day.trim()));
-        in_utc.unix_ms(&time).ok().filter(|_| without_zone.unix_ms(&time).is_err())
-    };
+    let row_time = RowTime::new(found, pattern)?;
+    let (ts, date) = (row_time.ts, row_time.date);
+    let time_ms = |row: &[String]| row_time.unix_ms(|at| value_of(row, at));
     let is_unread = |at: usize| at != ts && Some(at) != date;
     let names =
         columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && names_fix_time(name));
@@ -46,7 +38,7 @@ pub(super) fn shifted_from_unix_time(
 
 /// Returns whether a column of Unix times holds the times of the fixes, by its name: all parts of
 /// the name must be known. `valid_until_epoch` and `eta_timestamp` have unknown parts.
-fn names_fix_time(name: &str) -> bool {
+pub(super) fn names_fix_time(name: &str) -> bool {
     // A part precedes the shorter parts that it contains.
     const PARTS: [&str; 29] = [
         "milliseconds",
@@ -84,7 +76,7 @@ fn names_fix_time(name: &str) -> bool {
 }
 
 /// Parses a Unix time since the year 2001 into milliseconds. The number of digits gives the unit.
-fn unix_ms(value: &str) -> Option<i64> {
+pub(super) fn unix_ms(value: &str) -> Option<i64> {
     let value = value.trim();
     let whole = value.split(['.', ',']).next()?;
     let number: i64 = whole.parse().ok().filter(|number| *number > 0)?;
@@ -99,7 +91,7 @@ fn unix_ms(value: &str) -> Option<i64> {
 
 /// Returns a difference of times as a number of quarters of an hour; `None` if the difference
 /// cannot be the offset of a zone. Two clocks may differ by two seconds.
-fn quarters_of_hour(ms: i64) -> Option<i64> {
+pub(super) fn quarters_of_hour(ms: i64) -> Option<i64> {
     const QUARTER_MS: i64 = 15 * 60_000;
     let quarters = (ms + QUARTER_MS / 2).div_euclid(QUARTER_MS);
     let clock_error_ms = ms - quarters * QUARTER_MS;
@@ -107,10 +99,46 @@ fn quarters_of_hour(ms: i64) -> Option<i64> {
 }
 
 /// Describes an offset: `5 h 45 min ahead of`.
-fn describe_offset(quarters: i64) -> String {
+pub(super) fn describe_offset(quarters: i64) -> String {
     let (hours, minutes) = (quarters.abs() / 4, quarters.abs() % 4 * 15);
     let parts = [(hours, "h"), (minutes, "min")];
     let parts = parts.iter().filter(|(number, _)| *number > 0);
     let size: Vec<_> = parts.map(|(number, unit)| format!("{number} {unit}")).collect();
     format!("{} {}", size.join(" "), if quarters > 0 { "ahead of" } else { "behind" })
+}
+
+/// Returns the value of a row in a column; empty if the row is shorter.
+pub(super) fn value_of(row: &[String], at: usize) -> Cow<'_, str> {
+    row.get(at).map_or("", String::as_str).into()
+}
+
+/// The columns of a time and its date, and parsers of times without a zone.
+#[derive(Debug)]
+pub(super) struct RowTime {
+    pub(super) ts: usize,
+    pub(super) date: Option<usize>,
+    without_zone: Local,
+    in_utc: Local,
+}
+
+impl RowTime {
+    /// `pattern`: the pattern of the times.
+    pub(super) fn new(found: &[(&'static str, Column)], pattern: Option<&str>) -> Option<Self> {
+        let column_of = |name: &str| found.iter().find(|(field, _)| *field == name);
+        let index_of = |name: &str| column_of(name).map(|(_, column)| column.at);
+        let local = |zone| Local { zone, pattern: pattern.map(str::to_owned) };
+        let (without_zone, in_utc) = (local(None), local(Some(Zone::utc())));
+        Some(Self { ts: index_of("ts")?, date: index_of("date"), without_zone, in_utc })
+    }
+
+    /// Returns the time of a row as if it were in UTC, in Unix milliseconds; `None` if the time
+    /// states its zone, or is not valid. `value`: returns the row's value in a column.
+    pub(super) fn unix_ms<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<i64> {
+        let time = value(self.ts);
+        let time = self.date.map_or_else(
+            || time.trim().to_owned(),
+            |date| format!("{} {}", value(date).trim(), time.trim()),
+        );
+        self.in_utc.unix_ms(&time).ok().filter(|_| self.without_zone.unix_ms(&time).is_err())
+    }
 }

@@ -48,6 +48,20 @@ pub(super) fn is_same_clock(time: &str, other_time: &str) -> bool {
     })
 }
 
+/// Returns whether a time of day differs from one in UTC by the offset of a zone: by quarters of an
+/// hour, give or take a minute. Without colons, `utc` may be the seconds of the GPS week.
+pub(super) fn is_shifted_clock(time: &str, utc: &str) -> bool {
+    const ERROR_S: u32 = 60;
+    const QUARTER_S: u32 = 900;
+    let seconds = seconds_of_day(time).zip(seconds_of_day(utc).filter(|_| utc.contains(':')));
+    seconds.is_some_and(|(seconds, utc_seconds)| {
+        let difference = seconds.abs_diff(utc_seconds);
+        let quarters = (difference + QUARTER_S / 2) / QUARTER_S;
+        // 96 quarters are a day.
+        !matches!(quarters, 0 | 96) && difference.abs_diff(quarters * QUARTER_S) <= ERROR_S
+    })
+}
+
 /// Returns the time of day of a time such as `2026-01-31 08:00:00` or `080000`, in seconds.
 fn seconds_of_day(value: &str) -> Option<u32> {
     let number = |text: &str| text.parse::<u32>().ok();

@@ -1559,6 +1559,46 @@ fn date_and_time_in_utc_are_preferred_to_local_times() {
     check(&[], "a.csv", with_zone, "1 2 - - - -");
 }
 
+/// A file may begin in winter, when London's local time is UTC, and end in summer.
+#[test]
+fn column_in_utc_is_compared_in_every_row() {
+    let rows = |other: &[&str], count: usize| {
+        let same = "DAY 10:12:47,SAME,1,2\n".replace("SAME", other[0]).repeat(count);
+        same + &format!("DAY 11:12:48,{},1,2", other[1])
+    };
+    let unix = format!("{}Z", yesterday("10:12:47")).parse::<jiff::Timestamp>().unwrap();
+    let unix = [0, 1].map(|later| (unix.as_second() + later).to_string());
+    let unix = unix.each_ref().map(String::as_str);
+    for (options, name, other, message) in [
+        (
+            ["--field", "ts=time"],
+            "UTC Time",
+            ["10:12:47", "10:12:48"],
+            "and UTC Time (10:12:48) name two times",
+        ),
+        (
+            ["--zone", "Z"],
+            "unixtime",
+            unix,
+            "column unixtime, which is not read, says that it is 1 h",
+        ),
+    ] {
+        let columns = format!("time,{name},lat,lon");
+        for count in [1, 200] {
+            let file = rows_of(&columns, &rows(&other, count));
+            let (fixes, why) = outcome(&[], &file);
+            assert_eq!(fixes, if count == 1 { 0 } else { 200 }, "{name} {count}: {why}");
+            assert!(why.contains(message), "{name} {count}: {why}");
+            assert_eq!(outcome(&options, &file).0, count as u64 + 1, "{name}");
+        }
+    }
+    // A column in UTC that has dates is read.
+    let other = ["DAY 10:12:47", "DAY 10:12:47"];
+    let file = rows_of("time,UTC time,lat,lon", &rows(&other, 1));
+    let result = import("", &["--driver", "d7"], "a.csv", file.as_bytes()).unwrap();
+    assert_eq!(result["understood"][0]["first"], result["understood"][0]["last"], "{result}");
+}
+
 #[test]
 fn numbers_with_units_may_have_decimal_commas_and_thousands() {
     let ts = yesterday("10:12:47Z");
