@@ -3,6 +3,9 @@
 //! summer, and a spreadsheet turns 235959 into a number as it is, but 001507 into 1507.
 
 use std::borrow::Cow;
+use std::cell::Cell;
+
+use anyhow::{Result, ensure};
 
 use super::columns::explain_short_clock;
 use super::names::Column;
@@ -10,6 +13,7 @@ use super::unix_columns::{
     RowTime, describe_offset, names_fix_time, quarters_of_hour, unix_ms, value_of,
 };
 use super::values::{is_instant, is_shifted_clock};
+use super::zones::is_shifted;
 
 /// The column of times of day beside a column of dates, if no pattern says how to read them.
 #[derive(Debug)]
@@ -117,5 +121,40 @@ impl OtherClocks {
             })
         };
         from_unix().or_else(from_utc)
+    }
+}
+
+/// Compares the times of all rows: some may have an offset, and others none.
+#[derive(Debug)]
+pub(super) struct Offsets {
+    row_time: RowTime,
+    /// A row had a time without an offset, which was read as UTC.
+    has_local: Cell<bool>,
+}
+
+impl Offsets {
+    pub(super) fn new(found: &[(&'static str, Column)]) -> Option<Self> {
+        Some(Self { row_time: RowTime::new(found, None)?, has_local: Cell::default() })
+    }
+
+    /// Checks a row. `value`: returns the row's value in a column; `line`: the row's line.
+    ///
+    /// # Errors
+    /// The time has an offset other than that of UTC, and a row above had none: the times above may
+    /// be in that zone, too.
+    pub(super) fn check<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>, line: u64) -> Result<()> {
+        let time = value(self.row_time.ts);
+        let time = time.trim();
+        if !is_instant(time) {
+            self.has_local.set(self.has_local.get() || self.row_time.unix_ms(&value).is_some());
+        }
+        ensure!(
+            !(self.has_local.get() && is_shifted(time)),
+            "line {line}: its time {time:.40} has an offset, and a time above has none, which was \
+             read as UTC: give --zone, such as --zone Europe/Berlin, or --zone Z if the times \
+             without an offset are in UTC. The fixes above may be stored already: check the \
+             driver's fixes"
+        );
+        Ok(())
     }
 }

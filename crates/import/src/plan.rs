@@ -14,7 +14,7 @@ use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::name_units::check_time_scale;
 use super::names::Column;
 use super::numbers::{NumberColumns, without_fraction};
-use super::other_clocks::{OtherClocks, ShortClock};
+use super::other_clocks::{Offsets, OtherClocks, ShortClock};
 use super::progress::Configuration;
 use super::row_checks::{Meridiems, RowChecks};
 use super::zones::{ZoneCheck, is_unit, is_utc};
@@ -300,6 +300,7 @@ fn row_checks(
         split_degrees: Vec::new(),
         short_clock: None,
         other_clocks: if zone.is_none() { other_clocks() } else { None },
+        offsets: if zone.is_none() && time_unit.is_none() { Offsets::new(found) } else { None },
         zones: ZoneCheck::new(columns, comments, rows, found, time_unit, zone),
         meridiems: Meridiems::new(columns, rows, found),
         signed: signed.collect(),

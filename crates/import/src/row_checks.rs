@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::hemispheres::{SignedColumn, UnreadHemispheres};
 use super::names::{Column, normalised};
-use super::other_clocks::{OtherClocks, ShortClock};
+use super::other_clocks::{Offsets, OtherClocks, ShortClock};
 use super::values::{is_split, is_time_of_day};
 use super::zones::ZoneCheck;
 use milepost_decode::EAST_ASIAN_MERIDIEMS;
@@ -27,6 +27,7 @@ pub(super) struct RowChecks {
     pub(super) split_degrees: Vec<(usize, usize)>,
     pub(super) short_clock: Option<ShortClock>,
     pub(super) other_clocks: Option<OtherClocks>,
+    pub(super) offsets: Option<Offsets>,
     pub(super) zones: Option<ZoneCheck>,
     pub(super) meridiems: Option<Meridiems>,
     pub(super) signed: Vec<SignedColumn>,
@@ -40,6 +41,7 @@ impl RowChecks {
             split_degrees,
             short_clock,
             other_clocks,
+            offsets,
             zones,
             meridiems,
             signed,
@@ -47,7 +49,7 @@ impl RowChecks {
         } = self;
         split_degrees.is_empty()
             && signed.is_empty()
-            && (short_clock.is_none() && other_clocks.is_none())
+            && (short_clock.is_none() && other_clocks.is_none() && offsets.is_none())
             && (zones.is_none() && meridiems.is_none() && hemispheres.is_none())
     }
 

@@ -1559,6 +1559,31 @@ fn date_and_time_in_utc_are_preferred_to_local_times() {
     check(&[], "a.csv", with_zone, "1 2 - - - -");
 }
 
+/// A program may begin to write offsets in the middle of a file, for example after an update.
+#[test]
+fn offset_after_times_without_one_ends_the_reading() {
+    let rows = |first: &str, last: &str| {
+        let rows = format!("{first},1,2\n").repeat(200) + &format!("{last},1,2\n{first},1,2");
+        rows_of("time,lat,lon", &rows)
+    };
+    let read = |arguments: &[&str], file: &str| {
+        let arguments = [&["--driver", "d7"], arguments].concat();
+        let result = import("", &arguments, "a.csv", file.as_bytes()).unwrap();
+        (result["positions"].as_u64().unwrap(), result["failures"].to_string())
+    };
+    let mixed = rows("DAY 10:12:47", "DAYT11:12:47+01:00");
+    let (fixes, failures) = read(&[], &mixed);
+    assert_eq!(fixes, 200, "{failures}");
+    assert!(failures.contains("line 202: its time") && failures.contains("give --zone"));
+    for (arguments, file) in [
+        (&["--zone", "Z"][..], mixed),
+        (&[], rows("DAY 10:12:47", "DAYT10:12:47Z")),
+        (&[], rows("DAYT10:12:47Z", "DAYT11:12:47+01:00")),
+    ] {
+        assert_eq!(read(arguments, &file), (202, "[]".to_owned()), "{file}");
+    }
+}
+
 /// A file may begin in winter, when London's local time is UTC, and end in summer.
 #[test]
 fn column_in_utc_is_compared_in_every_row() {
