@@ -159,12 +159,12 @@ fn contradiction(
     })
 }
 
-/// Checks a point of a mapping for hemispheres that the mapping does not read. `south` and `west`:
-/// the names of members that state south or west, which the format has found while reading.
+/// Checks the hemispheres that a point states although its format does not read them. `south` and
+/// `west`: the names of the members that state south and west; missing if no member does.
 ///
 /// # Errors
 /// A hemisphere is south or west, but the number of its coordinate is positive.
-pub(super) fn check_unnamed_hemispheres(
+pub(super) fn check_unmapped_hemispheres(
     [south, west]: [&Scalar<'_>; 2],
     [lat, lng]: [&Scalar<'_>; 2],
 ) -> Result<(), Refusal> {

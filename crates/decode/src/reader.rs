@@ -3,8 +3,8 @@
 //! instructions that serde_json needs.
 //!
 //! Guarantee: the reader accepts the texts that serde_json accepts, and reads the same values, with
-//! two exceptions. A number beyond the range of a double is infinite. A string with half of a
-//! surrogate pair is a value that no field can use.
+//! two exceptions. A number beyond the range of a double becomes infinite. A string with half of a
+//! surrogate pair becomes a value that no field can use.
 //!
 //! A method returns `None` if the text is invalid; [`invalid`](crate::refusal::invalid) says why.
 
@@ -15,8 +15,7 @@ use serde::de::IgnoredAny;
 use super::json::{FALSE, Scalar, TRUE};
 use crate::number::{DIGITS_MAX, Number, digits};
 
-/// Maximum depth of the reader's recursion. Deeper values are left to serde_json, which skips
-/// values without recursion.
+/// Maximum depth of the reader's recursion. serde_json skips deeper values, without recursion.
 const DEPTH_MAX: usize = 127;
 /// The byte that [`Reader::peek`] returns at the end. No token begins with it.
 const END: u8 = 0;
@@ -124,8 +123,8 @@ impl<'a> Reader<'a> {
         self.string().map(drop)
     }
 
-    /// Skips a string if it equals `text`, whose characters need no escape. Returns whether the
-    /// string was skipped.
+    /// Skips a string if it equals `text`. No character of `text` may need an escape. Returns
+    /// whether the string was skipped.
     pub(super) fn skip_known_text(&mut self, text: &str) -> bool {
         let after_quote = self.rest.strip_prefix(b"\"");
         let after_text = after_quote.and_then(|rest| rest.strip_prefix(text.as_bytes()));
@@ -285,7 +284,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A key with its quotes and colon, `"name":`, of which eight bytes are compared at once.
+/// A key with its quotes and colon, as in `"name":`. Its first eight bytes are compared at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KnownKey {
     /// The first eight bytes as a little-endian integer; 0 beyond the end of a shorter key.
@@ -356,8 +355,8 @@ const fn ends_of_ascii(word: u64) -> u64 {
     (word | control | quote | backslash) & HIGH_BITS
 }
 
-// Rare cases are function calls. They take the bytes, not the reader, so that the compiler need not
-// reload the reader after each call.
+// Functions for rare cases. They take the bytes instead of the reader, so that the compiler need
+// not reload the reader after each call.
 
 #[inline(never)]
 fn after_space(mut rest: &[u8]) -> &[u8] {

@@ -7,7 +7,7 @@ use super::field_names::normalised;
 use super::hemisphere::is_parent;
 use super::keep::{Keep, Value, visit_values};
 use super::refusal::{Refusal, refuse};
-use super::unread_unit::is_about_all;
+use super::unread_unit::may_describe_points;
 use crate::reject::Reason;
 
 /// Names of members that state a reference system.
@@ -113,7 +113,7 @@ pub(super) fn check_system(
 pub(super) fn check_system_around(json: &[u8], keep: &Keep, place: Place) -> Result<(), Refusal> {
     // The names in a file may contain bytes that are not UTF-8.
     let json = String::from_utf8_lossy(json);
-    check(json.as_bytes(), "", is_about_all, keep, place)
+    check(json.as_bytes(), "", may_describe_points, keep, place)
 }
 
 /// The origin of an object, for errors.

@@ -119,7 +119,8 @@ pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     Some((number?, unit.trim()))
 }
 
-/// The unit or notation of a time.
+/// The unit or notation of a time. Renaming a variant changes
+/// [`Source::stable_description`](crate::Source::stable_description), which prints its name.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum TimeUnit {
     /// milepost's own rule: RFC 3339, or an epoch number whose size gives its unit.

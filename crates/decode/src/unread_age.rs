@@ -1,5 +1,5 @@
-//! Finds members that state that a fix without a time is older than its message, such as
-//! `"fix_age":3600` or `"buffered":true`. The time of receipt would be wrong for such a fix.
+//! Finds members such as `"fix_age":3600` or `"buffered":true`: they state that a fix is older than
+//! its message. If such a fix has no time, the time of receipt would be wrong for it.
 
 use super::field_names::{normalised, words};
 use super::hemisphere::is_parent;
@@ -44,12 +44,12 @@ const UNITS: [(&str, f64); 16] = [
     ("h", 3_600.0),
     ("d", 86_400.0),
 ];
-/// Largest age in seconds for which the time of receipt is near enough.
+/// Largest accepted age in seconds. The time of receipt is near enough for a younger fix.
 const AGE_S_MAX: f64 = 60.0;
-/// Largest accepted age without a unit. Libraries for microcontrollers give an age in milliseconds;
-/// then this is 3 s.
+/// Largest accepted age without a unit. If it is in milliseconds, as libraries for microcontrollers
+/// return it, this is 3 s.
 const AGE_WITHOUT_UNIT_MAX: f64 = 3_000.0;
-/// Names of flags that are set if the fix is old.
+/// Names of flags that are true if the fix is old.
 const OLD: [&str; 14] = [
     "lastknown",
     "islastknown",
@@ -66,12 +66,11 @@ const OLD: [&str; 14] = [
     "outdated",
     "isoutdated",
 ];
-/// Names of flags that are not set if the fix is old.
+/// Names of flags that are false if the fix is old.
 const NEW: [&str; 5] = ["live", "islive", "realtime", "isrealtime", "iscurrent"];
 
-/// Returns the first member, with its value, that states that the fix is older than the message.
-/// Only members of the point itself and of objects such as `gps` in it count, unless `keep` names
-/// them.
+/// Returns the path and value of the first member that states that the fix is older than the
+/// message. Searches the point and its objects such as `gps`. Ignores a member that `keep` names.
 #[cold]
 pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, String)> {
     let root: String = origin.root.iter().map(|name| format!("{name}/")).collect();
@@ -91,15 +90,15 @@ pub(super) fn stated_age(origin: &Origin<'_>, keep: &Keep) -> Option<(String, St
     found
 }
 
-/// Returns whether a flag states that the fix is old. Only `true` and `false` count: a number may
-/// count anything, such as the buffered messages.
+/// Returns whether a flag states that the fix is old. A number is not a flag: `"buffered":1` may be
+/// the number of buffered messages.
 fn is_flag_of_old_fix(name: &str, value: &str) -> bool {
     let is_in = |names: &[&str]| names.contains(&&*normalised(name));
     value.eq_ignore_ascii_case("true") && is_in(&OLD)
         || value.eq_ignore_ascii_case("false") && is_in(&NEW)
 }
 
-/// Returns whether a number of this name is an age that is too large.
+/// Returns whether the member `name` is the age of a fix, and `value` is too large an age.
 fn is_large_age(name: &str, value: &str) -> bool {
     let words = words(name);
     let name = &*words.concat();

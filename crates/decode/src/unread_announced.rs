@@ -1,6 +1,7 @@
-//! Checks the members of a payload that announce how its values are written, such as
+//! Checks announcements: members of a payload that announce how its values are written, such as
 //! `"speed_scale":0.1`, `"lat_format":"ddmm.mmmm"`, `"heading_reference":"magnetic"` or
-//! `"altitude_ref":"AGL"`. No format reads them.
+//! `"altitude_ref":"AGL"`. No format applies an announcement, so a value that needs one is
+//! rejected.
 
 use super::announced::{Announcement, announcement, is_about, is_time_scale};
 use super::field_names::normalised;
@@ -13,10 +14,10 @@ use super::unit::{Quantity, number_and_unit};
 use super::unit_words::is_unit;
 use crate::reject::Reason;
 
-/// Maximum number of announcements of a payload that are checked.
+/// Maximum number of announcements that are checked in a payload.
 const ANNOUNCEMENTS_MAX: usize = 64;
-/// Beginnings of notations of coordinates, as [`normalised`] returns them, in which a number is not
-/// decimal degrees. Normalised, `1e-7` is `1e7`.
+/// Beginnings of the notations in which a coordinate is not in decimal degrees. The strings are
+/// [`normalised`], which turns `1e-7` into `1e7`.
 const NOTATIONS: [&str; 14] = [
     "ddmm",
     "dddmm",
@@ -33,8 +34,8 @@ const NOTATIONS: [&str; 14] = [
     "e7",
     "e6",
 ];
-/// Notations that count even under a name without a coordinate, such as `format`. They can be
-/// neither a pattern of a date nor the name of anything else.
+/// Notations that are recognised even if the member's name states no coordinate, as in
+/// `"format":"dms"`. Such a string cannot be a date pattern or anything else.
 const BARE_NOTATIONS: [&str; 8] = [
     "dms",
     "degreesminutes",
@@ -45,31 +46,34 @@ const BARE_NOTATIONS: [&str; 8] = [
     "degreesdecimalminutes",
     "degreesandminutes",
 ];
-/// Notations of coordinates that count only as the whole value: `rad` also begins other words.
+/// Notations that must be the whole string: other words also begin with `rad`.
 const WHOLE_NOTATIONS: [&str; 3] = ["rad", "radians", "semicircles"];
 
 /// The object whose members may be announcements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
-    /// The point, whose members have the paths of the fields.
+    /// The point itself.
     Point,
-    /// The object around an array of points. Its own numbers are not numbers of the points.
+    /// The object around an array of points. The numbers in this object do not belong to a point.
     AroundPoints,
 }
 
-/// Checks the members beside the values of a point, or beside an array of points. `fields`: the
-/// fields that are sent as numbers. `is_about_all`: returns whether the members of an object of
-/// this name are about the values beside the object. `kept`: `None` for the frame of a file, whose
-/// members `keep` cannot name.
+/// Checks the announcements in a point, or in the object around an array of points.
+///
+/// - `fields`: the fields that are sent as numbers.
+/// - `describes_fields`: takes the name of a nested object, and returns whether an announcement in
+///   this object may be about fields outside the object.
+/// - `kept`: the source's `keep`; `None` for the object around the array of a file, because `keep`
+///   cannot name members of this object.
 ///
 /// # Errors
-/// A member announces a scale, a notation, a reference for north or a level of altitudes other than
-/// that of the format.
+/// The format reads a field in another way than the announcement states: with another scale, in
+/// another notation, from another north, or above another level.
 pub(super) fn check_announced<'f>(
     json: &[u8],
     fields: impl Iterator<Item = &'f Measured> + Clone,
     object: Object,
-    is_about_all: impl Fn(&str) -> bool,
+    describes_fields: impl Fn(&str) -> bool,
     kept: Option<Kept<'_>>,
 ) -> Result<(), Refusal> {
     let mut announced = Vec::new();
@@ -86,28 +90,29 @@ pub(super) fn check_announced<'f>(
     if announced.is_empty() {
         return Ok(());
     }
-    let numbers = numbers_of(json, &announced);
+    let numbers = announced_numbers(json, &announced);
     announced.iter().try_for_each(|(path, text, kind, stem)| {
         let (parent, _) = parent_and_name(path);
         let is_beside = |field: &&Measured| {
             let (own_parent, own_name) = parent_and_name(&field.path);
-            // If there is another number `velocity`, `velocity_scale` is not the field's scale.
-            let is_of_other = numbers.iter().any(|number| {
-                let (beside, name) = parent_and_name(number);
+            // If the payload has a number `velocity` that is not this field, `velocity_scale` is
+            // the scale of that number.
+            let is_about_other_number = numbers.iter().any(|number| {
+                let (number_parent, name) = parent_and_name(number);
                 let is_own = object == Object::Point && *number == field.path;
-                beside == parent && normalised(name) == *stem && !is_own
+                number_parent == parent && normalised(name) == *stem && !is_own
             });
-            (parent.is_empty() || parent == own_parent || parent.split('/').all(&is_about_all))
+            (parent.is_empty() || parent == own_parent || parent.split('/').all(&describes_fields))
                 && is_about(stem, field.field, &normalised(own_name))
-                && !is_of_other
+                && !is_about_other_number
         };
         fields.clone().filter(is_beside).try_for_each(|field| match kind {
             Announcement::Scale => check_scale(path, text, field, kept),
-            // Without `kept`, the object is the frame of a file, whose coordinates are in degrees.
+            // Without `kept`, `json` is from a file, and the coordinates of a file are in degrees.
             Announcement::Notation if stem.is_empty() && kept.is_none() => Ok(()),
             Announcement::Notation => {
-                let is_other = if stem.is_empty() { is_bare_notation } else { is_notation };
-                if is_other(text) { refuse_notation(path, text, field) } else { Ok(()) }
+                let is_unread = if stem.is_empty() { is_bare_notation } else { is_notation };
+                if is_unread(text) { refuse_notation(path, text, field) } else { Ok(()) }
             }
             Announcement::Level if is_above_ground(text) => refuse_level(path, text, field, kept),
             Announcement::Level => Ok(()),
@@ -133,9 +138,9 @@ pub(super) fn check_announced<'f>(
     })
 }
 
-/// Returns the paths of numbers after which an announcement beside them is named, such as
-/// `velocity` beside `velocity_scale`.
-fn numbers_of<T, U>(json: &[u8], announced: &[(String, T, U, String)]) -> Vec<String> {
+/// Returns the paths of the numbers that an announcement names. For example, `velocity_scale` names
+/// the number `velocity` in the same object.
+fn announced_numbers<T, U>(json: &[u8], announced: &[(String, T, U, String)]) -> Vec<String> {
     let mut numbers = Vec::new();
     visit_values(json, &[], &mut |path, value| {
         let Value::Scalar(text) = value else { return };
@@ -156,15 +161,16 @@ fn parent_and_name(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Checks a scale. A scale is accepted if the configured unit shows that the operator knows of the
-/// scale:
+/// Checks the scale that a member states for `field`. The scale is accepted if the configuration
+/// shows that the operator has taken it into account:
 ///
-/// - The size of the unit is that of no named unit.
-/// - The unit is a named unit times or divided by the scale.
+/// - The configured unit is custom, such as `0.37 m/s`: no named unit has this size.
+/// - The configured unit is a named unit, multiplied or divided by the scale.
 /// - The field is a coordinate or the heading, and the configuration states its unit.
+/// - The scale is a size such as `0.1 m/s`, and the configured unit has this size.
+/// - `keep` names the member.
 ///
-/// Also accepted: 1, 0, a text that is no number, a size that equals the configured unit, and a
-/// scale that `keep` names.
+/// A scale of 1 or 0 is accepted too, and so is a string that is not a number.
 fn check_scale(
     path: &str,
     text: &str,
@@ -177,8 +183,8 @@ fn check_scale(
     let is_right = match size(text, field.quantity) {
         Some(size) => is_same(size),
         None => scale(text).is_none_or(|scale| {
-            // milepost's own unit does not count: m/s equals mm/s times a scale of 1000, but does
-            // not show that the operator knows of this scale.
+            // milepost's own unit proves nothing: it is also the default. For example, m/s is mm/s
+            // times 1000, but the operator need not have thought of a scale of 1000.
             let is_scaled = |known: f64| is_same(known * scale) || is_same(known / scale);
             let mut known = field.quantity.names().iter();
             scale == 1.0 || scale == 0.0 || own != 1.0 && known.any(|(_, known)| is_scaled(*known))
@@ -190,13 +196,13 @@ fn check_scale(
     let (name, unit, own_unit) = (field.field, field.unit(), field.quantity.own_unit());
     let option = field.option();
     let keep = kept.map_or(String::new(), |kept| {
-        format!(", or keep = [\"{:.40}\"] if already applied", kept.name(path))
+        format!(", or keep = [\"{:.40}\"] if {name} is already scaled", kept.name(path))
     });
     refuse(
         Reason::WrongType,
         format!(
-            "{path:.40} is {text:.20}, which is not read, but {name} is read in {unit}: convert \
-             it, or set {name}_unit = \"0.1 {own_unit}\" (import: {option}){keep}"
+            "{path:.40} is {text:.20}, but {name} is read in {unit}, unscaled: convert {name}, \
+             or set {name}_unit = \"0.1 {own_unit}\" (import: {option}){keep}"
         ),
     )
 }
@@ -223,8 +229,8 @@ fn is_notation(text: &str) -> bool {
         || WHOLE_NOTATIONS.contains(&&*notation)
 }
 
-/// Returns whether a text can only be a notation of coordinates, and neither a pattern of a date
-/// nor any other word. `DDMM` and `DDMMM` may be days and months, but `ddmm.m` may not.
+/// Returns whether a string can only be a notation of coordinates. `DDMM` may also be a date
+/// pattern of days and months; `ddmm.m` may not.
 fn is_bare_notation(text: &str) -> bool {
     let lower = text.trim().to_lowercase();
     let minutes = ["ddmm.", "dddmm."].iter().find_map(|begin| lower.strip_prefix(begin));
@@ -232,7 +238,7 @@ fn is_bare_notation(text: &str) -> bool {
     minutes.is_some_and(are_minutes) || BARE_NOTATIONS.contains(&&*normalised(&lower))
 }
 
-/// Returns the error for an altitude above the ground, unless the operator keeps the member.
+/// Returns the error for an altitude above the ground, unless `keep` names the member.
 fn refuse_level(
     path: &str,
     text: &str,
@@ -250,13 +256,14 @@ fn refuse_level(
     refuse(
         Reason::WrongType,
         format!(
-            "{path:.40} says {text:.20}, but {name} is read from sea level: send that one, or \
-             store it as it is with {remedy}"
+            "{path:.40} says {text:.20}, but {name} is the height above sea level: send that \
+             height, or store this one with {remedy}"
         ),
     )
 }
 
-/// Returns the error for a coordinate in another notation, unless its unit is stated.
+/// Returns the error for a coordinate in a notation that is not read, unless the configuration
+/// states the coordinate's unit.
 fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refusal> {
     if field.factor.abs().to_bits() != 1_f64.to_bits() || field.has_unit {
         return Ok(());
@@ -264,18 +271,17 @@ fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refus
     refuse(
         Reason::WrongType,
         format!(
-            "{path:.40} says {text:.20}, which is not read, but {} is read in degrees: convert it, \
-             or set lat_unit in [formats.NAME], or give --unit lat= to import",
+            "{path:.40} says {text:.20}, but {} is read in degrees: send decimal degrees, or set \
+             lat_unit in [formats.NAME] (import: --unit lat=)",
             field.field
         ),
     )
 }
 
-/// Checks whether a member of a point with a time states a time scale that is ahead of UTC: that of
-/// GPS, or TAI.
+/// Checks the time scale that a member of a point states. GPS time and TAI are ahead of UTC.
 ///
 /// # Errors
-/// The point has such a member, and its time is not a string that ends in `Z`.
+/// The member states GPS time or TAI, and `ts` is not a string that ends in `Z`.
 #[cold]
 pub(super) fn check_time_scale(
     json: &[u8],

@@ -1,6 +1,6 @@
-//! Finds flags that the format does not read and that state that the receiver has no fix, such as
-//! `"valid":false`. The position of such a point is old or wrong. Also finds flags that state that
-//! the time, or an optional field, is not valid.
+//! Finds flags that deny the fix of a point, such as `"valid":false`, under names that the format
+//! does not read. The position of such a point is old or wrong. Also finds flags that deny the time
+//! or an optional field.
 
 use super::field_flags::{Unknown, field_of_flag, may_be_flag};
 use super::field_names::normalised;
@@ -14,7 +14,8 @@ use crate::reject::Reason;
 const NAME_BYTES_MAX: usize = 32;
 /// Maximum length of the value of a flag in bytes.
 const VALUE_BYTES_MAX: usize = 30;
-/// Names of flags that are set, or of types that are not 0, if there is a fix.
+/// Names of flags and types that state whether there is a fix. `false` and 0 mean that there is
+/// none.
 const FLAGS: [&str; 64] = [
     "valid",
     "isvalid",
@@ -170,11 +171,10 @@ const NO_FIX: [&str; 31] = [
     "无效",
     "未定位",
 ];
-/// Words of [`NO_FIX`] that may describe the driver or the vehicle if the member is called
-/// `status`.
+/// Words of [`NO_FIX`] that may also be the `status` of the driver or the vehicle.
 const AMBIGUOUS: [&str; 6] =
     ["none", "lost", "searching", "acquiring", "unavailable", "notavailable"];
-/// Name of the kind of fix in gpsd's reports (`"class":"TPV"`). 0 and 1 mean that there is no fix.
+/// Name of the type of fix in gpsd's reports (`"class":"TPV"`). 0 and 1 mean that there is no fix.
 const MODE: &str = "mode";
 /// Words that mean that a flag is set.
 const SET: [&str; 14] = [
@@ -205,8 +205,8 @@ enum FlagValue {
     NoFix,
 }
 
-/// Returns whether a member may state that there is no fix. The value excludes most members, and a
-/// few bytes of the name exclude most of the others.
+/// Returns whether a member may deny the fix. The value excludes most members, and a few bytes of
+/// the name exclude most of the remaining ones.
 #[inline]
 pub(super) fn may_deny_fix(key: &[u8], value: &Scalar<'_>) -> bool {
     let stated = match value {
@@ -257,13 +257,13 @@ pub(super) fn may_be_name(key: &[u8]) -> bool {
     key.len() <= NAME_BYTES_MAX && (key.windows(3).any(is_part) || begins_above_ascii())
 }
 
-/// Normalises the name of a flag, without a remark in brackets or a question mark: `Valid (Y/N)`.
+/// Normalises the name of a flag. Drops a question mark, or a remark as in `Valid (Y/N)`.
 fn bare_name(name: &str) -> String {
     normalised(name.split(['(', '[', '?']).next().unwrap_or_default())
 }
 
-/// Returns whether a member may state that the fix, its time or one of its fields is not valid.
-/// `key`: the member's name; `stated`: the meaning of the member's value.
+/// Returns whether a member may deny the fix, its time or one of its fields. `key`: the member's
+/// name; `stated`: the meaning of the member's value.
 #[cold]
 fn is_flag(key: &[u8], stated: FlagValue) -> bool {
     let name = bare_name(&String::from_utf8_lossy(key));
@@ -323,11 +323,11 @@ static WORD_LENGTHS: [u64; 128] = {
     lengths
 };
 
-/// Returns whether a value may be a word for a flag, by its first letter and its length. Most
-/// values are not, such as the `type` of GeoJSON.
+/// Returns whether the first letter and the length of a value are those of a word for a flag. This
+/// check is fast, and excludes most values, such as the `type` of GeoJSON.
 fn may_be_flag_word(value: &str) -> bool {
     let value = value.trim_ascii().as_bytes();
-    // The table cannot judge a value with separators, which change its length, and has only ASCII.
+    // The table holds only ASCII, and separators would change the length.
     if value.len() > VALUE_BYTES_MAX || !value.iter().all(u8::is_ascii_alphanumeric) {
         return true;
     }
@@ -345,13 +345,13 @@ pub(super) struct ReadPaths<'s> {
     pub(super) all: &'s [String],
 }
 
-/// Searches a point, and the objects in it that describe the receiver, for a flag that states that
-/// there is no fix, or that the time is not valid. `root`: the path of the object at which the
-/// paths of `keep` begin; `has_time`: the point has a time. Returns which fields are unknown,
-/// according to flags in the point itself or in the field's object.
+/// Searches a point, and its objects that describe the receiver, for flags that deny the fix or the
+/// time. Returns the fields that a flag denies, in the point itself or in the object of the field.
+/// `root`: the path of the object at which the paths of `keep` begin; `has_time`: the point has a
+/// time.
 ///
 /// # Errors
-/// The point has a flag that denies the fix or the time, and `keep` does not name the flag.
+/// A flag denies the fix or the time, and `keep` does not name the flag.
 #[cold]
 pub(super) fn check_fix(
     json: &[u8],
@@ -422,8 +422,9 @@ pub(super) fn check_fix(
         let word = normalised(value);
         word.ends_with(NO_FIX_ENDING) || is_nmea && !AMBIGUOUS.contains(&&*word)
     };
-    let is_of_ship = |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
-    let found = flag.filter(|flag| !is_of_ship(flag)).or(status.filter(is_status));
+    let is_ship_flag =
+        |(path, _): &(String, String)| is_ais && normalised(path).ends_with("fixtype");
+    let found = flag.filter(|flag| !is_ship_flag(flag)).or(status.filter(is_status));
     let (reason, cause, remedy, (path, value)) = match (
         found.or(mode.filter(|_| is_gpsd)),
         time_flag.filter(|_| has_time && !is_time_valid),
@@ -436,7 +437,7 @@ pub(super) fn check_fix(
         ),
         (None, Some(flag)) => (
             Reason::BadTs,
-            "the device did not know the time, so that of the fix is wrong",
+            "the device did not know the time, so the time of the fix is wrong",
             "send only valid times",
             flag,
         ),
@@ -451,11 +452,11 @@ pub(super) fn check_fix(
     )
 }
 
-/// Returns whether a member states that there is no fix. `parent` and `name`: normalised; `stated`:
-/// the meaning of its value.
+/// Returns whether a member denies the fix. `parent` and `name` are normalised; `stated`: the
+/// meaning of `value`.
 fn denies_fix(parent: &str, name: &str, value: &str, stated: FlagValue) -> bool {
     let joined = format!("{parent}{name}");
-    // `{"fix":{"fix":0}}`: the fixes of a list may be numbered from 0.
+    // `{"fix":{"fix":0}}` may be the first of several fixes, numbered from 0.
     let is_number_of_fix = name == "fix" && parent == "fix";
     // A fix of the type `F` is a float solution of RTK, not `false`.
     let is_float = !name.contains("valid") && value.trim().eq_ignore_ascii_case("f");

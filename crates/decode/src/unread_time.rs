@@ -1,6 +1,6 @@
-//! Finds a time that a point has under a name that its format does not read. If the format has a
-//! `ts`, a point that has only such a time is rejected: otherwise, the time of receipt would be
-//! stored instead of the time of the fix.
+//! Finds a time under a name that the format does not read. If the format has a `ts`, and a point
+//! has only such a time, the point is rejected: otherwise, milepost would store the time of receipt
+//! instead of the time of the fix.
 //!
 //! The value decides whether a member is a time. A time within a day of the receipt counts under
 //! any name, except names of other times, such as `expires_at`. An older time, or a part of a time,
@@ -27,9 +27,9 @@ const NAMES: [&str; 12] =
     ["date", "when", "at", "t", "ts", "unix", "clock", "datum", "zeit", "fecha", "hora", "heure"];
 /// Ends of names of times in all formats, such as `recordedat` and `gpsTimestamp`.
 const ENDINGS: [&str; 6] = ["time", "stamp", "utc", "tst", "epoch", "edat"];
-/// Names of members that hold the value of a time, inside an object that has the name of the time,
-/// such as `{"createdAt":{"_seconds":1795000000}}`. The libraries of Firestore, protobuf and
-/// MongoDB write such objects.
+/// Names of the inner member if a time is an object, such as
+/// `{"createdAt":{"_seconds":1795000000}}`. The libraries of Firestore, protobuf and MongoDB write
+/// such objects.
 const INNER_NAMES: [&str; 5] = ["seconds", "$date", "$numberlong", "value", "iso"];
 /// Beginnings of words that name a time other than that of the fix.
 const OTHER_TIMES: [&str; 21] = [
@@ -62,15 +62,15 @@ const CLOCK_NAMES: [&str; 10] =
     ["time", "utc", "t", "clock", "hora", "zeit", "uhrzeit", "heure", "tod", "timeofday"];
 /// Words in names of a date.
 const DATE_NAMES: [&str; 4] = ["date", "datum", "fecha", "day"];
-/// Number of values of a point that are checked whatever their name is. Later values are checked
-/// only under a name of a time, so that a point with thousands of strings does not delay others.
+/// Maximum number of values of a point that are checked under any name. Further values are checked
+/// only under a name of a time, so a point with thousands of strings does not delay others.
 const VALUES_MAX: usize = 256;
 /// A value under a name of a time counts only within this distance from the time of receipt.
 const YEAR_MS: i64 = 366 * DAY_MS;
 const WEEK_S: f64 = 604_800.0;
 /// Start of the GPS time scale, 1980-01-06, in Unix seconds.
 const GPS_EPOCH_S: f64 = 315_964_800.0;
-/// Last words of errors: the way to store the time of receipt on purpose.
+/// End of each error: how to store the time of receipt on purpose.
 const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 
 /// Returns the substitute for a missing `ts`: in milepost's own format, the value under another
@@ -121,8 +121,8 @@ pub(super) fn substitute_time<'j>(
                 Reason::BadTs,
                 format!(
                     "there is no {ts}, and {path:.40} is {value:.20}, so the place is older than \
-                     its message: send the time of the fix, or store that of receipt with keep = \
-                     [\"{path:.40}\"] (import: --keep)"
+                     its message: send the time of the fix, or store the time of receipt with \
+                     keep = [\"{path:.40}\"] (import: --keep)"
                 ),
             ),
             None => Ok(Scalar::Missing),
@@ -143,10 +143,10 @@ pub(super) fn refuse_outer_time(unread: &UnreadTime, ts: &str) -> Refusal {
     )
 }
 
-/// Checks the number under the name `name`, which is a time.
+/// Checks the member `name`, a time that was sent with an exponent.
 ///
 /// # Errors
-/// The number has lost its last digits.
+/// The exponent form has lost the last digits of the time.
 fn check_exponent(json: &[u8], name: &str) -> Result<(), Refusal> {
     let mut checked = Ok(());
     visit_values(json, &[], &mut |path, value| {
@@ -176,9 +176,8 @@ enum Kind {
     Part,
 }
 
-/// Returns the first time of day in an object. If the object has no time of day, returns the first
-/// other time; without any time, returns the first part of a time. `is_own`: the format is
-/// milepost's own; `used`: paths that the format reads.
+/// Returns the first time of day in an object, or else the first other time, or else the first part
+/// of a time. `is_own`: the format is milepost's own; `used`: the paths that the format reads.
 #[cold]
 pub(super) fn unread_time(
     json: &[u8],
@@ -247,7 +246,7 @@ pub(super) fn unread_time(
     time_of_day.or(time).or(date).or_else(in_parts)
 }
 
-/// Returns whether a value may be a time for which `is_near` holds.
+/// Returns whether `value` may be a time that `is_near` accepts. `is_near` takes Unix milliseconds.
 fn is_time(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     match number(value).and_then(|number| number.as_f64()) {
@@ -270,8 +269,8 @@ fn is_since_other_epoch(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     ms.is_some_and(is_near_with_epoch)
 }
 
-/// Returns whether a string is a date alone, in any order of day, month and year, and `is_near`
-/// holds for noon of that day.
+/// Returns whether `value` may be a date without a time of day, in any order of day, month and
+/// year. `is_near` must accept noon of that day.
 fn is_date(value: &str, is_near: impl Fn(i64) -> bool) -> bool {
     value.len() <= 20 && may_be_time(&format!("{value} 12:00:00"), is_near)
 }
@@ -282,12 +281,12 @@ fn is_used(used: &[String], path: &str) -> bool {
     used.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.ends_with('/'))
 }
 
-/// Returns whether this is the name of an id or a counter, whose value may look like a time.
+/// Returns whether `name` is that of an id or a counter, whose value may look like a time.
 fn is_id(name: &str) -> bool {
     IDS.iter().any(|end| name.ends_with(end))
 }
 
-/// Numbers that state a time together, with their paths.
+/// Numbers that together state a time, such as hour and minute, with their paths.
 #[derive(Default)]
 struct Parts([Option<(String, f64)>; 7]);
 
@@ -313,7 +312,7 @@ impl Parts {
         }
     }
 
-    /// Returns one of the parts if together they state a time for which `is_near` holds.
+    /// Returns one of the parts if together they state a time that `is_near` accepts.
     fn time(&self, is_near: impl Fn(i64) -> bool) -> Option<UnreadTime> {
         let [year, month, day, hour, minute, week, tow] =
             self.0.each_ref().map(|part| part.as_ref().map(|(_, number)| *number));
@@ -334,8 +333,8 @@ impl Parts {
         });
         let slot = match (date, clock, gps) {
             (Some(true), _, _) => 0, // the year
-            // The hour and the minute count only without a date: a date that is not near means that
-            // the device's clock was never set.
+            // Ignore the hour and the minute if a date that is not near is beside them: the clock
+            // of the device was never set.
             (None, Some(true), _) => 3,
             (_, _, Some(true)) => 5, // the week
             _ => return None,
@@ -372,10 +371,10 @@ fn times_in_array(json: &str, is_place: bool) -> Vec<String> {
     times
 }
 
-/// Returns whether the path is that of a time. Either the last name is that of a time, or the last
-/// name is one such as `_seconds` and the object around it has the name of a time. In the second
-/// case, this object must belong to the point, as `createdAt` and `gps/time` do, and not to another
-/// object, as `battery/at` does. `used`: paths that the format reads.
+/// Returns whether the last name in the path is the name of a time. If the last name is one of
+/// [`INNER_NAMES`], the object around the member may have the name of the time instead. This object
+/// must belong to the point, as `createdAt` and `gps/time` do; `battery/at` does not. `used`: the
+/// paths that the format reads.
 fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
     let mut object = path;
     while let Some((outer, inner)) = object.rsplit_once('/')
@@ -392,8 +391,8 @@ fn is_time_name(path: &str, is_own: bool, used: &[String]) -> bool {
     has_time_name(path, is_own) || is_named_around()
 }
 
-/// Returns whether the last name of the path is that of a time. In milepost's own format, a word
-/// for a time counts anywhere in the path.
+/// Returns whether the last name in the path is the name of a time. In milepost's own format, a
+/// word for a time counts anywhere in the path.
 fn has_time_name(path: &str, is_own: bool) -> bool {
     let name = normalised(last(path));
     let name = name.strip_suffix("ms").unwrap_or(&name);

@@ -1,5 +1,6 @@
-//! Finds units that a payload states beside its numbers, such as `"speed":43,"speed_unit":"mph"`,
-//! and that the format does not read.
+//! Checks the units that a payload states beside its numbers, such as
+//! `"speed":43,"speed_unit":"mph"`. The format does not read these members, so a unit other than
+//! the format's is an error.
 
 use std::f64::consts::{FRAC_PI_2, PI};
 
@@ -20,10 +21,10 @@ use super::unit_words::{is_unit, is_unread_unit, says_imperial, without_unit};
 use super::unread_announced::{Object, check_announced};
 use crate::reject::Reason;
 
-/// Maximum number of members of a payload that are compared with the fields.
+/// Maximum number of units, and of numbers, that are collected from a payload.
 const UNITS_MAX: usize = 256;
 
-/// Names of systems of units: those with miles and feet, and those with knots.
+/// Names of systems of units: first those with miles and feet, then those with knots.
 const SYSTEMS: [&[&str]; 2] = [
     &["imperial", "us", "usa", "english", "uscustomary", "statute", "british"],
     &["nautical", "marine", "aviation"],
@@ -31,18 +32,18 @@ const SYSTEMS: [&[&str]; 2] = [
 /// Names of the coordinates together, as in `coord_unit`.
 const NAMES_OF_PLACE: [&str; 7] =
     ["coord", "coords", "coordinate", "coordinates", "position", "latlng", "latlon"];
-/// Names of objects whose members describe all points beside them.
-const ABOUT_ALL: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"];
+/// Names of objects that may describe the points of an array beside them.
+const DESCRIPTIONS: [&str; 5] = ["metadata", "meta", "header", "info", "attributes"];
 
 impl Measured {
-    /// Returns whether the member at a path states the unit of this field: `speed_unit` beside
-    /// `speed` or around its object, `unit` beside `value`, or `units/speed`. `text`: the member's
-    /// value.
+    /// Returns whether the member at `path` with the value `text` states the unit of this field.
+    /// For example, these members state the unit of a speed: `speed_unit` beside `speed` or around
+    /// the object of `speed`, `unit` beside `value`, and `units/speed`.
     ///
-    /// A member whose name is only `unit` states the unit of these fields:
+    /// A member that is only called `unit` states the unit of
     ///
-    /// - a speed, unless the value is `ms`, which may mean milliseconds, or a word such as `US`,
-    ///   which may be a department of the fleet;
+    /// - a speed, unless the value may mean something else: `ms` may be milliseconds, and `US` a
+    ///   department of the fleet;
     /// - an altitude, if the value is feet, or a system of units with feet, such as `imperial`;
     /// - an angle, if the value is a unit of angles, such as `rad`. For a coordinate, `rad` counts
     ///   only if both coordinates may be in radians.
@@ -57,8 +58,8 @@ impl Measured {
             let rest = own_parent.strip_prefix(parent);
             rest.is_some_and(|rest| rest.is_empty() || parent.is_empty() || rest.starts_with('/'))
         };
-        // If there is a number `velocity`, `velocity_unit` is its unit, and not the unit of
-        // `speed`.
+        // If the payload has a number `velocity`, `velocity_unit` is the unit of this number, and
+        // not of `speed`.
         let names_field = |name: &str| {
             let is_other_number = || members.numbers.iter().any(|number| number == name);
             // German joins words with an `s` or `n`: `Geschwindigkeitseinheit`.
@@ -72,32 +73,31 @@ impl Measured {
         };
         let (grandparent, units) = split(&parent);
         let is_in_units = without_unit(&units) == Some("");
-        let of_type = || speed_of_type(&name).filter(|_| self.is_unmistakable(text));
+        let of_type = || speed_of_type(&name).filter(|_| self.can_only_be_unit(text));
         // The stem of `speed_unit` is `speed`; that of `unit` is empty.
         if let Some(stem) = without_unit(&name).or_else(of_type) {
-            // A `unit` or `Einheit` may also be a department of the fleet, such as `US` or
-            // `Marine`.
-            let may_be_of_fleet = stem.is_empty()
+            // `"unit":"US"` and `"Einheit":"Marine"` may also state a department of the fleet.
+            let may_be_department = stem.is_empty()
                 && !["units", "uom", "uoms"].contains(&&*name)
                 && self.quantity.unit_named(text).is_none()
                 && !(["/", " per "].iter().any(|per| text.contains(per))
                     && is_unread_unit(self.quantity, text))
                 && !["imperial", "nautical"].contains(&&*normalised(text));
             let is_system = stem == "system" || stem == "systemof";
-            let is_bare = !may_be_of_fleet && (stem.is_empty() || is_system);
-            let is_of_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
-            let is_of_value = own_name.starts_with("val") && parent == own_parent;
+            let is_bare = !may_be_department && (stem.is_empty() || is_system);
+            let states_speed = self.quantity == Quantity::Speed && !text.eq_ignore_ascii_case("ms");
+            let is_beside_value = own_name.starts_with("val") && parent == own_parent;
             // Only an angle has these units.
-            let is_of_angle = || match self.stated(text) {
+            let states_angle = || match self.stated(text) {
                 Some("rad") if self.is_place() => members.may_be_radians && !self.has_unit,
                 stated => matches!(stated, Some("rad" | "semicircles")),
             };
-            let is_of_alt = || self.field == "alt" && self.stated(text) == Some("ft");
+            let states_alt = || self.field == "alt" && self.stated(text) == Some("ft");
             let is_angle = self.quantity == Quantity::Angle && ["angle", "angles"].contains(&stem);
             let is_unread =
                 || is_angle && !self.is_place() && is_unread_unit(Quantity::Angle, text);
             let takes_bare_unit =
-                is_of_speed || is_of_value || is_of_alt() || is_of_angle() || is_unread();
+                states_speed || is_beside_value || states_alt() || states_angle() || is_unread();
             let is_bare = is_bare || is_angle;
             // In `"units":{"isMetric":false}`, the member describes the object around `units`.
             let described = if is_in_units && is_system { &grandparent } else { &parent };
@@ -106,22 +106,22 @@ impl Measured {
         is_in_units && holds_field(&grandparent) && names_field(&name)
     }
 
-    /// Returns whether a text can only be the name of a unit of this quantity. An `ms` may also be
-    /// a word, or milliseconds.
-    fn is_unmistakable(&self, text: &str) -> bool {
+    /// Returns whether `text` can only be a unit of this quantity. `ms` is excluded, because it may
+    /// also be a word, or milliseconds.
+    fn can_only_be_unit(&self, text: &str) -> bool {
         let is_named = || self.quantity.unit_named(text).is_some();
         !text.eq_ignore_ascii_case("ms") && (is_named() || is_unread_unit(self.quantity, text))
     }
 
-    /// Returns whether this number may be in radians. `false`: if it were, it would be a latitude
+    /// Returns whether `number` may be in radians. In radians, a larger number would be a latitude
     /// beyond a pole, or a longitude beyond 180 degrees.
     fn may_be_radians(&self, number: f64) -> bool {
         let max = if self.field == "lat" { FRAC_PI_2 } else { PI };
         !self.is_place() || number.abs() <= max
     }
 
-    /// Returns the unit that a text states: as the name of a unit of this quantity, or of a system
-    /// of units that has one, such as `imperial`. `None`: the text states no such unit.
+    /// Returns the unit of this quantity that `text` names. For a system of units such as
+    /// `imperial`, returns the system's unit of this quantity. `None` if `text` names neither.
     fn stated(&self, text: &str) -> Option<&'static str> {
         let of_system = || {
             let system = normalised(text);
@@ -160,8 +160,9 @@ impl Measured {
         Ok(())
     }
 
-    /// Checks a text that names none of the units that milepost converts. If the configuration
-    /// gives the size of the unit as a number, the text may name that unit, so nothing is checked.
+    /// Checks a `text` that is none of the units that milepost converts. If the configuration
+    /// states a custom unit such as `0.37 m/s`, `text` may be the name of that unit, and is
+    /// accepted.
     ///
     /// # Errors
     /// The text names a unit other than the unit in which the format reads the field.
@@ -210,9 +211,9 @@ pub(super) fn own_fields() -> Vec<Measured> {
     all.into()
 }
 
-/// Returns whether the members of an object of this name may describe all points beside it.
-pub(super) fn is_about_all(name: &str) -> bool {
-    is_parent(name) || ABOUT_ALL.contains(&&*normalised(name))
+/// Returns whether an object of this name, beside an array of points, may describe the points.
+pub(super) fn may_describe_points(name: &str) -> bool {
+    is_parent(name) || DESCRIPTIONS.contains(&&*normalised(name))
 }
 
 /// The units that a payload may state.
@@ -236,7 +237,7 @@ impl Units {
                 units.stated.push((path.to_owned(), "imperial".to_owned()));
                 return;
             }
-            // A string such as `43 mph` is no number here: its own unit overrides all others.
+            // `43 mph` does not count as a number: its own unit overrides all other units.
             if let Some(number) = number(text) {
                 number_at(path, number.as_f64().unwrap_or(f64::INFINITY));
                 if units.numbers.len() < UNITS_MAX {
@@ -256,7 +257,7 @@ impl Units {
     fn without_parents(mut self) -> Self {
         for (path, _) in &mut self.stated {
             while let Some((parent, rest)) = path.split_once('/')
-                && is_about_all(parent)
+                && may_describe_points(parent)
             {
                 *path = rest.to_owned();
             }
@@ -270,7 +271,7 @@ impl Units {
             let stated: Vec<_> =
                 all.filter(|(path, text)| field.has_unit_at(path, text, self)).collect();
             let is_unit = |text: &str| field.quantity.unit_named(text).is_some();
-            // A unit of the field itself overrides a system of units.
+            // If a member states the unit of this field, ignore the system of units.
             let has_own_unit =
                 stated.iter().any(|(path, text)| is_unit(text) && field.check(path, text).is_ok());
             let mut checked = stated.iter().filter(|(_, text)| is_unit(text) || !has_own_unit);
@@ -302,9 +303,9 @@ pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> R
     units.check(sent.into_iter())
 }
 
-/// Like [`check_units`], for a number that is an element of an array, such as the height of a
-/// GeoJSON point. The element has no name, so the path of `field` is that of a member with the same
-/// unit. A member whose name is only `unit` or `unit_system` does not count.
+/// Like [`check_units`], for an element of an array, such as the height of a GeoJSON point. The
+/// element has no name, so `field` has the path of a member with the same unit. A member that is
+/// only called `unit` or `unit_system` is ignored.
 ///
 /// # Errors
 /// The stated unit differs from the unit in which the format reads the number.
@@ -343,7 +344,7 @@ pub(super) fn check_units_around(
         is_sent
     });
     let kept = Some(Kept { keep, root: &[] });
-    check_announced(json, fields.iter(), Object::AroundPoints, is_about_all, kept)?;
+    check_announced(json, fields.iter(), Object::AroundPoints, may_describe_points, kept)?;
     let mut units = Units::collect(json, |_, _| ()).without_parents();
     units.may_be_radians = may_be_radians;
     units.check(fields.iter())
@@ -365,7 +366,7 @@ pub(super) fn check_units_of_frame(
     // The names in a file may contain bytes that are not UTF-8.
     let frame = String::from_utf8_lossy(frame);
     let object = Object::AroundPoints;
-    check_announced(frame.as_bytes(), fields.iter(), object, is_about_all, None)?;
+    check_announced(frame.as_bytes(), fields.iter(), object, may_describe_points, None)?;
     Units::collect(frame.as_bytes(), |_, _| ()).without_parents().check(fields.iter())
 }
 

@@ -1,7 +1,6 @@
-//! Finds zones that a payload states beside its time, such as `"tz":"America/New_York"` or
-//! `"is_utc":false`. No format reads them. A point is rejected if such a zone contradicts the zone
-//! in which its time is read. If the configured zone is an offset or UTC, nothing is compared with
-//! it.
+//! Checks the zone that a payload states beside its time, such as `"tz":"America/New_York"` or
+//! `"is_utc":false`. No format reads such a member, so a point is rejected if the stated zone
+//! contradicts the configured one. A configured offset or UTC is not compared.
 
 use jiff::tz::TimeZone;
 
@@ -49,12 +48,11 @@ pub fn is_zone_in_other_language(name: &str) -> bool {
     TRANSLATIONS.iter().any(|word| name.contains(word))
 }
 
-/// Checks whether a member of a point contradicts its time. If the time is a string that ends in
-/// `Z`, such a member is a flag that states that times are not in UTC. For any other time, such a
-/// member names a time scale that is ahead of UTC, such as that of GPS.
+/// Checks the time of a point against members that state its time scale or its zone.
 ///
 /// # Errors
-/// The point has such a flag or scale.
+/// The time ends in `Z`, but a flag such as `"is_utc":false` states that the time is not in UTC. Or
+/// the time does not end in `Z`, and a member names a time scale that is ahead of UTC, such as GPS.
 #[cold]
 pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal> {
     check_time_scale(json, ts, is_parent)?;
@@ -73,9 +71,8 @@ pub(super) fn check_utc_flag(json: &[u8], ts: &Scalar<'_>) -> Result<(), Refusal
     flag.map_or(Ok(()), |flag| refuse(Reason::BadTs, format!("{flag}: {remedy}")))
 }
 
-/// Checks a point whose time has no offset, so that it was read in the configured zone. If the
-/// configured zone is an offset or UTC, nothing is checked: some devices send the zone of their
-/// display beside times in UTC.
+/// Checks a point whose time was read in the configured zone, because the time has no offset. Does
+/// not check an offset or UTC: some devices send the zone of their display beside times in UTC.
 ///
 /// # Errors
 /// A member of the point states a zone that contradicts the configured one.
@@ -87,7 +84,11 @@ pub(super) fn check_zone(
     ts: Timestamp,
 ) -> Result<(), Refusal> {
     match &local.zone {
-        Some(zone) if !text.ends_with(['Z', 'z']) && is_of_place(zone) && may_state_zone(json) => {
+        Some(zone)
+            if !text.ends_with(['Z', 'z'])
+                && is_named_after_place(zone)
+                && may_state_zone(json) =>
+        {
             check_stated_zone(json, zone, (local, text), ts)
         }
         Some(_) | None => Ok(()),
@@ -139,7 +140,7 @@ pub(super) fn states_offset(local: &Local, text: &str) -> bool {
     (Local { zone: None, ..local.clone() }).unix_ms(text).is_ok()
 }
 
-/// Calls `each` with the path, the normalised name and the value of each member that is about the
+/// Calls `each` with the path, the normalised name and the value of each member that describes the
 /// point itself.
 fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
     visit_values(json, &[], &mut |path, value| {
@@ -151,7 +152,7 @@ fn each_own_member(json: &[u8], each: &mut dyn FnMut(&str, &str, &str)) {
             parents.rsplit_once('/').map_or((parents, ""), |(rest, parent)| (parent, rest))
         }) && is_zone_name(&normalised(parent))
             && ["name", "id", "offset", "iana", "value"].contains(&&*name)
-            // A number is an id of the sender's database, not a zone.
+            // A numeric id belongs to the sender's database, and is not a zone.
             && !(name == "id" && value.trim().parse::<f64>().is_ok())
         {
             name = normalised(parent);
@@ -170,17 +171,17 @@ fn is_zone_name(name: &str) -> bool {
         || is_zone_in_other_language(name)
 }
 
-/// Checks that the object around an array of points states no zone that contradicts `zone`. Times
-/// without an offset are read in `zone`.
+/// Checks the zone that the object around an array of points states. `zone`: the configured zone.
 ///
 /// # Errors
-/// The object names a zone whose offset differs from that of `zone` in winter or in summer. Or it
-/// states an offset, an abbreviation or a flag of UTC that is wrong both in winter and in summer.
+/// The object names a zone whose offset differs from the offset of `zone` in winter or in summer.
+/// Or the object states an offset, an abbreviation or a flag of UTC that is wrong both in winter
+/// and in summer.
 #[cold]
 pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(), Refusal> {
     /// Noon on 15 January and on 15 July 2026, UTC: once in winter, once in summer.
     const TIMES: [i64; 2] = [1_768_478_400, 1_784_116_800];
-    if !is_of_place(zone) {
+    if !is_named_after_place(zone) {
         return Ok(());
     }
     // The names in a file may contain bytes that are not UTF-8.
@@ -191,7 +192,7 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
             let at = jiff::Timestamp::from_second(*seconds);
             at.is_ok_and(|at| is_other_zone(name, value, zone.time_zone(), at))
         };
-        // An offset is accepted if it is right in one half of the year.
+        // An offset need be right only in winter or in summer.
         let is_place = value.contains('/');
         let differs =
             if is_place { TIMES.iter().any(is_other) } else { TIMES.iter().all(is_other) };
@@ -210,8 +211,8 @@ pub(super) fn check_zone_of_enclosing(enclosing: &[u8], zone: &Zone) -> Result<(
     )
 }
 
-/// Returns whether a zone is named after a place, and is not an offset or UTC.
-fn is_of_place(zone: &Zone) -> bool {
+/// Returns whether a zone is named after a place, as an offset and UTC are not.
+fn is_named_after_place(zone: &Zone) -> bool {
     zone.name().contains('/') && !zone.name().starts_with("Etc/")
 }
 
@@ -232,7 +233,7 @@ fn is_other_zone(name: &str, value: &str, given: &TimeZone, at: jiff::Timestamp)
     {
         return stated.to_offset(at).seconds() != seconds;
     }
-    // A `zone` may also be an area, or the number of an area.
+    // `zone` may also mean an area of the fleet, by name or number.
     if !is_zone {
         return false;
     }
@@ -261,7 +262,7 @@ fn is_other_offset(number: f64, seconds: i32) -> bool {
     may_be && number != 0.0 && !is_clock && ![3_600.0, 60.0, 1.0, -60.0].into_iter().any(is_same)
 }
 
-/// Returns whether a zone uses an abbreviation at some time of the year. Many people write EST all
+/// Returns whether a zone uses an abbreviation in winter or in summer. Many people write EST all
 /// year.
 fn uses(zone: &TimeZone, abbreviation: &str, at: jiff::Timestamp) -> bool {
     const HALF_A_YEAR: i64 = 183 * 86_400;
@@ -269,7 +270,7 @@ fn uses(zone: &TimeZone, abbreviation: &str, at: jiff::Timestamp) -> bool {
     [at, other].iter().any(|at| zone.to_offset_info(*at).abbreviation() == abbreviation)
 }
 
-/// Returns whether a string is a date and a time of day that state no zone.
+/// Returns whether a string is a date and a time of day without a zone.
 #[must_use]
 pub fn lacks_zone(text: &str) -> bool {
     let is_read = |zone| Local { zone, pattern: None }.unix_ms(text).is_ok();

@@ -48,14 +48,14 @@ fn fix(members: &str) -> String {
 #[test]
 fn scale_notation_or_north_beside_the_values_is_rejected() {
     for (members, message) in [
-        (r#""speed_scale":0.1"#, "speed_scale is 0.1, which is not read, but speed is read in m/s"),
+        (r#""speed_scale":0.1"#, "speed_scale is 0.1, but speed is read in m/s, unscaled"),
         (r#""speedScale":"1/10""#, "speedScale is 1/10"),
         (r#""speed_multiplier":10"#, "speed_multiplier is 10"),
         (r#""velocity_scale":0.01"#, "velocity_scale is 0.01"),
         (r#""heading_divisor":100"#, "heading_divisor is 100"),
         (r#""lat_scale":10000000"#, "lat_scale is 10000000"),
         (r#""coordinate_scale":1e-7"#, "coordinate_scale is 1e-7"),
-        (r#""lat_format":"ddmm.mmmm""#, "lat_format says ddmm.mmmm, which is not read"),
+        (r#""lat_format":"ddmm.mmmm""#, "lat_format says ddmm.mmmm, but lat is read in degrees"),
         (r#""coordinate_format":"DDMM.MMMM""#, "set lat_unit"),
         (r#""coord_format":"DMS""#, "coord_format says DMS"),
         (r#""positionFormat":"degrees minutes""#, "positionFormat says degrees minutes"),
@@ -274,8 +274,8 @@ fn scale_that_the_configured_unit_has_is_accepted() {
         (speed(0.1 / 3.6 * 10.0), r#""speed_scale":0.1"#),
     ] {
         let outcome = outcome(&source, &fix(members));
-        assert!(outcome.contains("which is not read"), "{members}: {outcome}");
-        assert!(outcome.contains("if already applied"), "{members}: {outcome}");
+        assert!(outcome.contains("unscaled: convert"), "{members}: {outcome}");
+        assert!(outcome.contains("is already scaled"), "{members}: {outcome}");
     }
 }
 

@@ -65,12 +65,12 @@ fn feature(members: &str) -> String {
 #[test]
 fn value_that_names_another_unit_or_notation_is_rejected() {
     for (members, message) in [
-        (r#""altitude_ref":"AGL""#, "altitude_ref says AGL, but alt is read from sea level"),
+        (r#""altitude_ref":"AGL""#, "altitude_ref says AGL, but alt is the height above sea level"),
         (r#""alt_ref":"above ground level""#, "keep = [\"alt_ref\"]"),
-        (r#""altitudeReference":"relativeToGround""#, "alt is read from sea level"),
-        (r#""alt_datum":"agl""#, "alt is read from sea level"),
-        (r#""height_type":"A.G.L.""#, "alt is read from sea level"),
-        (r#""elevation_reference":"takeoff""#, "alt is read from sea level"),
+        (r#""altitudeReference":"relativeToGround""#, "alt is the height above sea level"),
+        (r#""alt_datum":"agl""#, "alt is the height above sea level"),
+        (r#""height_type":"A.G.L.""#, "alt is the height above sea level"),
+        (r#""elevation_reference":"takeoff""#, "alt is the height above sea level"),
         (r#""speed_type":"kmh""#, "speed_type says km/h, but speed is read in m/s"),
         (r#""speedType":"MPH""#, "speedType says mph"),
         (r#""velocity_type":"knots""#, "velocity_type says knots"),
@@ -100,7 +100,10 @@ fn value_that_names_another_unit_or_notation_is_rejected() {
 #[test]
 fn value_that_names_another_notation_or_system_of_a_place_is_rejected() {
     for (members, message) in [
-        (r#""lat_notation":"ddmm.mmmm""#, "lat_notation says ddmm.mmmm, which is not read"),
+        (
+            r#""lat_notation":"ddmm.mmmm""#,
+            "lat_notation says ddmm.mmmm, but lat is read in degrees",
+        ),
         (r#""lng_notation":"dddmm.mmmm""#, "lng_notation says dddmm.mmmm"),
         (r#""coordinate_notation":"DMS""#, "coordinate_notation says DMS"),
         (r#""coordNotation":"degrees minutes""#, "coordNotation says degrees minutes"),

@@ -99,7 +99,7 @@ fn position_under_other_names_is_not_ignored_as_telemetry() {
     let feature = |properties: &str| {
         format!(r#"{{"type":"Feature","geometry":null,"properties":{{{properties}}}}}"#)
     };
-    let message = "geometry is null: send them as its coordinates";
+    let message = "send them as a Point in geometry, which is null";
     let payload = feature(r#""latitude":52.5,"longitude":13.4"#);
     assert_refused(&geojson, &payload, "missing_field", message);
     assert_ignored(&geojson, &feature(r#""name":"later""#), "no_fix");

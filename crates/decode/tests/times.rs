@@ -469,7 +469,7 @@ fn fix_older_than_its_message_is_rejected_without_a_time() {
         let source = Source::new("in/+", driver, geojson, keep);
         assert_undated(&source, &feature(&format!(r#""properties":{{{member}}}"#)));
     }
-    let named = "or store that of receipt with keep = [\"buffered\"] (import: --keep)";
+    let named = "or store the time of receipt with keep = [\"buffered\"] (import: --keep)";
     let geojson = feature(r#""properties":{"buffered":true}"#);
     assert_refused(&format_called("geojson"), &geojson, named);
 }

@@ -34,8 +34,7 @@ impl Degrees {
         factor.map_err(|why| why + "; or \"ddmm.mmmm\"")
     }
 
-    /// Returns the unit without its sign. The sign applies to one coordinate only: the other
-    /// coordinate has the unit without a sign.
+    /// Returns the unit without its sign, for the coordinate to which the sign does not apply.
     #[must_use]
     pub const fn unsigned(self) -> Self {
         match self {
@@ -121,12 +120,12 @@ pub(super) fn refuse_letter(value: &Scalar<'_>, slot: usize) -> Result<(), Refus
     }
 }
 
-/// Parses degrees in the usual notations, `33.9°S`, `W 70 39.25`, `52°31'12"N`, `-33.9°`; returns
-/// other values unchanged. A number with only a letter, such as `3330.0S`, stays in `unit`. `slot`:
-/// 0 for lat, 1 for lng; `has_unit`: the configuration states the unit.
+/// Parses degrees in the usual notations: `33.9°S`, `W 70 39.25`, `52°31'12"N`, `-33.9°`. Returns
+/// other values unchanged. A number with only a letter, such as `3330.0S`, is in `unit`. `slot`: 0
+/// for lat, 1 for lng; `has_unit`: the configuration states the unit.
 ///
 /// # Errors
-/// A number lost its last digits, or the text states degrees although `unit` is another unit.
+/// A number lost its last digits, or the text states degrees although `unit` is not degrees.
 pub(super) fn coordinate(
     value: Scalar<'_>,
     slot: usize,
@@ -165,9 +164,9 @@ pub(super) fn refuse_padded(value: &Scalar<'_>, slot: usize, unit: Degrees) -> R
     degrees.map_or(Ok(()), |degrees| refuse_minutes(text, degrees, slot, unit))
 }
 
-/// Rejects a number with a hemisphere if four or more digits are before its point, and if it may be
-/// both degrees and degrees with minutes: `0030N` may be 30 degrees or 30 minutes. `0075.5N` is
-/// accepted: it can only be degrees, because 75 minutes are too many.
+/// Rejects an ambiguous number with a hemisphere. If at least four digits are before the point, the
+/// number may be degrees, or degrees and minutes: `0030N` may be 30 degrees or 30 minutes.
+/// `0075.5N` is accepted: it can only be degrees, because 75 minutes are too many.
 fn refuse_minutes(text: &str, degrees: f64, slot: usize, unit: Degrees) -> Result<(), Refusal> {
     let digits = text.chars().skip_while(|c| !c.is_ascii_digit());
     let digits = digits.take_while(char::is_ascii_digit).count();
@@ -190,7 +189,7 @@ fn refuse_minutes(text: &str, degrees: f64, slot: usize, unit: Degrees) -> Resul
 
 /// A coordinate that was parsed from a notation with marks or a letter.
 struct Notation {
-    /// Degrees. If there are no marks: the number in the unit of its field.
+    /// Degrees; without marks, a number in the unit of the field.
     degrees: f64,
     /// Marks or spaces separate degrees and minutes, or state degrees.
     has_marks: bool,
@@ -226,9 +225,9 @@ fn parse_notation(text: &str, [positive, negative]: [char; 2]) -> Option<Notatio
     Some(Notation { degrees, has_marks, has_letter: letter.is_some() })
 }
 
-/// Splits `52°31'12.5"` into degrees, minutes and seconds. Each number has its own mark, or a space
-/// or colon, after it; the last one may have none. `50°47'.32` are 47.32 minutes, as in almanacs.
-/// `None`: a mark is unknown or at the wrong place, or a number before the last one has a fraction.
+/// Splits `52°31'12.5"` into degrees, minutes and seconds. A mark, a space or a colon follows each
+/// number; after the last number, it may be missing. `50°47'.32` is 47.32 minutes, as in almanacs.
+/// `None`: a mark is unknown or in the wrong place, or a number before the last one has a fraction.
 fn split_marks(text: &str) -> Option<Vec<f64>> {
     const MARKS: [&[&str]; 3] = [
         &["", ":", "°", "º"],

@@ -1,7 +1,8 @@
 //! Reads GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of such Features.
 //! Longitude comes first, then latitude, then metres above the ellipsoid. GeoJSON itself has no
-//! time and no speed. Therefore `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties.
-//! They mean the same as in milepost's own format, but the source defines the unit of `speed`.
+//! time and no speed, so `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties. They mean
+//! the same as in milepost's own format, except for the unit of `speed`: it is the `speed_unit` of
+//! the source.
 
 use std::sync::LazyLock;
 
@@ -38,7 +39,7 @@ pub(super) const FIELDS: &[&str] = &[
     "properties/acc",
     "properties/seq",
     "geometry",
-    // Common names of the time, besides `ts`.
+    // Other common names of the time.
     "properties/timestamp",
     "properties/time",
 ];
@@ -63,8 +64,9 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/fixTime", TIME),
     ("properties/fixtime", TIME),
 ];
-/// Slot for a latitude that a member repeats, and the paths of such members.
+/// Slot of a latitude that a payload sends in addition to the coordinates.
 const REPEATED_LAT: usize = 14;
+/// Paths of such a latitude.
 const REPEATED_LATS: [&str; 10] = [
     "properties/latitude",
     "properties/lat",
@@ -118,13 +120,14 @@ pub(super) fn read(
         west,
         driver,
     ] = found;
+    let has_unread = !unread.is_missing();
     match kind.as_text() {
         Some("Feature") => {}
         Some("FeatureCollection") if std::ptr::eq(json, enclosing) => {
             let Some(features) = FEATURES.raw_in(json)?.value else {
                 return refuse(Reason::WrongShape, "the FeatureCollection has no features");
             };
-            if !unread.is_missing() {
+            if has_unread {
                 check_units_around(json, measured(unit), &points.schema.keep)?;
                 check_system_around(json, &points.schema.keep, Place::Message)?;
                 if has_heights(as_text(features)) {
@@ -144,7 +147,7 @@ pub(super) fn read(
         }
     }
     if geometry.is_missing() {
-        names::refuse_unread_position(json, "geometry is null: send them as its coordinates")?;
+        names::refuse_unread_position(json, "send them as a Point in geometry, which is null")?;
         points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
         return Ok(());
     }
@@ -154,9 +157,9 @@ pub(super) fn read(
             format!("geometry/type is {shape}, not \"Point\""),
         );
     }
-    let has_side = !south.is_missing() || !west.is_missing();
-    if has_side && !points.schema.checks_hemispheres {
-        names::check_unnamed_hemispheres([&south, &west], [&lat, &lng])?;
+    let states_hemisphere = !south.is_missing() || !west.is_missing();
+    if states_hemisphere && !points.schema.checks_hemispheres {
+        names::check_unmapped_hemispheres([&south, &west], [&lat, &lng])?;
     }
     if !repeated_lat.is_missing() {
         check_repeated_lat(json, [&repeated_lat, &lat, &lng])?;
@@ -168,7 +171,7 @@ pub(super) fn read(
     // QGIS and PostGIS write a height of 0 if the height is unknown.
     let has_height =
         !(height.is_missing() || height.as_f64() == Some(0.0) && alt.as_f64().is_some());
-    if !unread.is_missing() {
+    if has_unread {
         let kept = Kept { keep: &points.schema.keep, root: &["properties"] };
         check_units(json, &measured(unit), kept)?;
         if has_height {
@@ -185,13 +188,13 @@ pub(super) fn read(
         heading,
         alt: if has_height { height } else { alt },
         acc,
-        may_have_no_fix: !unread.is_missing(),
+        may_have_no_fix: has_unread,
         ..Point::default()
     };
     points.add(&point, &Origin { driver, enclosing, root: &["properties"], raw: json })
 }
 
-/// Returns the paths of all values that are read from a Feature.
+/// Returns the paths of the values that are read from a Feature.
 pub(super) fn paths() -> Paths {
     let mut paths = Paths::new(FIELDS);
     ALIASES.iter().for_each(|(path, slot)| paths.add_alias(path, *slot));
@@ -199,7 +202,7 @@ pub(super) fn paths() -> Paths {
     paths
 }
 
-/// Compares the coordinates with a member that repeats the latitude.
+/// Compares the latitude in the coordinates with `repeated`, which another member sends.
 ///
 /// # Errors
 /// The repeated latitude differs, and members such as `latitude` and `longitude` show that the
@@ -255,10 +258,10 @@ fn has_heights(features: &str) -> bool {
     })
 }
 
-/// Checks the exponent of the time.
+/// Checks a time that was sent with an exponent, such as `1.7958e9`.
 ///
 /// # Errors
-/// The number has lost its last digits.
+/// The exponent form has lost the last digits of the time.
 #[cold]
 fn check_exponent(json: &[u8]) -> Result<(), Refusal> {
     if !exponent::is_in(json) {

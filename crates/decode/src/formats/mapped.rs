@@ -28,8 +28,8 @@ pub(super) const ROOT: usize = 8;
 /// First slot of the values at [`Quirks::extra`].
 pub(super) const EXTRA: usize = 9;
 
-/// Paths and types that every GeoJSON feature with a point has. Strings at these paths are skipped.
-/// In other JSON they are not, because a `type` there may be the type of the fix.
+/// Paths and types that every GeoJSON feature with a point has. Features are read without these
+/// strings. In other JSON, a `type` may be the type of the fix, so it is not skipped.
 const TYPES_OF_FEATURE: [(&str, &str); 2] = [("type", "Feature"), ("geometry/type", "Point")];
 
 /// The pointers to the fields of a point.
@@ -71,7 +71,7 @@ pub(super) struct Quirks {
     pub(super) extra: &'static [&'static str],
     /// Paths at which nearly every payload has the same string, with that string.
     pub(super) usual: &'static [(&'static str, &'static str)],
-    /// Names of members beside the fields that the devices send and the format does not read.
+    /// Names of further members that the devices send. The format does not read them.
     pub(super) unread: &'static [&'static str],
     /// Returns the kind of a valid message without a fix; `None` for a message to be decoded.
     pub(super) ignored_kind: fn(&Found<'_>, &[u8]) -> Result<Option<Ignored>, Refusal>,
@@ -112,8 +112,8 @@ impl Quirks {
         coordinate(value, slot, Degrees::Factor(1.0), has_unit).map(|value| self.number(value))
     }
 
-    /// Converts a number by the factor of its unit. A string with a unit stays as it is: the rules
-    /// for points read it.
+    /// Converts a number by the factor of its unit. Returns a string with a unit unchanged: the
+    /// rules for points convert it.
     #[inline(always)]
     fn measured<'a>(&self, value: Scalar<'a>, factor: f64) -> Scalar<'a> {
         let number = self.number(value);
@@ -138,7 +138,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// Creates the mapping of `[formats.NAME]` or a file; its numbers may be strings.
+    /// Creates the mapping of `[formats.NAME]` or a file, whose numbers may be strings.
     pub fn new(fields: Fields) -> Self {
         Self { fields, quirks: Quirks { numbers_may_be_strings: true, ..Quirks::NONE } }
     }
@@ -253,7 +253,7 @@ impl Mapping {
                 Ok(())
             }
             Some(_) => self.read_one(points, json, json),
-            // A rejected point is stored without its array, so a replay reads it alone.
+            // A rejected point is stored without its array, so a replay finds only the point.
             None => self.read_one(points, json, json).map_err(|refusal| {
                 if refusal.reason == Reason::MissingField && !may_stand_alone {
                     Refusal::new(Reason::MissingField, format!("{} is missing", pointer.as_str()))
@@ -314,12 +314,12 @@ impl Mapping {
                     quirks.degrees(take(&mut found[slot]), slot, fields.has_unit_of_degrees)?;
             }
         }
-        // With `checks_hemispheres`, as in `milepost import`, a later check reads more members and
-        // suggests another remedy.
+        // If `checks_hemispheres` is set, as in `milepost import`, a later check reads more members
+        // and suggests another remedy.
         let [.., unread, south, west, _] = &found;
-        let has_side = !south.is_missing() || !west.is_missing();
-        if has_side && !points.schema.checks_hemispheres {
-            names::check_unnamed_hemispheres([south, west], [&found[LAT], &found[LNG]])?;
+        let states_hemisphere = !south.is_missing() || !west.is_missing();
+        if states_hemisphere && !points.schema.checks_hemispheres {
+            names::check_unmapped_hemispheres([south, west], [&found[LAT], &found[LNG]])?;
         }
         let has_unread = !unread.is_missing();
         if has_unread {

@@ -19,8 +19,8 @@ pub(super) fn fields() -> Vec<&'static str> {
 }
 
 /// Reads a payload in one pass: an object, or an array of objects. Returns `None` if the payload is
-/// something else or has too many points. In this case, nothing is added to `points`, and the
-/// caller calls [`read`](self::read), which is slower and reports the error.
+/// something else or has too many points, and then adds nothing to `points`. The caller then calls
+/// [`read`](self::read), which is slower and reports the error.
 #[inline(always)]
 pub(super) fn read_in_one_pass(
     points: &mut Points<'_>,
@@ -59,8 +59,8 @@ pub(super) fn read_in_one_pass(
     Some(Ok(()))
 }
 
-/// Reads a payload point by point. An element that is not an object is rejected alone, without its
-/// neighbours.
+/// Reads a payload point by point. An element that is not an object is rejected, but its neighbours
+/// are read.
 pub(super) fn read(points: &mut Points<'_>, json: &[u8]) -> Result<(), Refusal> {
     points.documents(json, |points, json| {
         let mut reader = Reader::new(json);

@@ -28,7 +28,7 @@ use crate::unread_unit::{check_units_of_frame, own_fields};
 #[derive(Debug, Clone)]
 pub enum Format {
     Milepost,
-    /// The unit of speeds comes from the source: GeoJSON does not define one.
+    /// GeoJSON defines no unit of speed, so the source states it.
     GeoJson(SpeedUnit),
     Nmea,
     Mapped(Arc<Mapping>),

@@ -107,8 +107,8 @@ impl More {
     }
 
     /// Applies the options to the found values, and converts the coordinates to degrees. Returns
-    /// `Some` if the message holds no fix. `read` parses a number that was sent as a string, if the
-    /// format allows that; `has_unit`: the configuration states the unit of lat and lng.
+    /// `Some` if the message holds no fix. `read`: parses a number in a string, if the format
+    /// allows such numbers; `has_unit`: the configuration states the unit of lat and lng.
     pub(super) fn apply<'a>(
         &self,
         found: &mut Found<'a>,
@@ -191,8 +191,8 @@ impl More {
         self.local.as_ref().is_some_and(|local| local.pattern.is_some())
     }
 
-    /// Rejects coordinates that are plain degrees although the unit is a small one, such as 1e-7
-    /// deg, or `ddmm.mmmm`. After the conversion such a fix would lie next to 0, 0.
+    /// Rejects coordinates in plain degrees if the configured unit is much smaller, such as 1e-7
+    /// deg or `ddmm.mmmm`. After the conversion, such a fix would lie next to 0, 0.
     fn refuse_plain_degrees(&self, found: &Found<'_>) -> Result<(), Refusal> {
         let is_scaled = |unit: &Degrees| unit.factor() <= 1e-5 || unit.has_minutes();
         if !self.degrees.iter().all(is_scaled) {

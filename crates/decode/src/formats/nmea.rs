@@ -26,8 +26,8 @@ use crate::unit::SpeedUnit;
 const LINE_BYTES_MAX: usize = 256;
 /// Maximum number of fields that are split off a sentence. RMC, GGA and ZDA have fewer.
 const FIELDS_MAX: usize = 20;
-/// Maximum number of sentences that are compared with each other one by one. If there are more, a
-/// hash table finds the sentences with the same time.
+/// Maximum number of sentences that are compared one by one. In a longer message, a hash table
+/// finds the sentences with the same time.
 const COMPARED_MAX: usize = 32;
 
 /// A valid RMC or GGA sentence.
@@ -67,7 +67,7 @@ struct Entry<'a> {
     fix: Option<Fix<'a>>,
 }
 
-/// Reads the sentences of a message. Rejects an invalid sentence alone, without its neighbours.
+/// Reads the sentences of a message. Rejects only the invalid ones.
 ///
 /// # Errors
 /// The message has too many lines or no line, or its only line is invalid.
@@ -135,9 +135,9 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
     str::from_utf8(line).map_err(|error| Refusal::new(Reason::InvalidUtf8, error.to_string()))
 }
 
-/// Sets the day of each fix without a date: the day on which its time is closest to the time of the
-/// nearest dated sentence. Without a dated sentence, the time of receipt is used instead. Of two
-/// equally near sentences, the earlier one is used.
+/// Sets the day of each fix without a date. Takes the nearest sentence with a date, or the earlier
+/// of two equally near ones, and chooses the day that brings the two times closest together. If no
+/// sentence has a date, the time of receipt takes its place.
 fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
     for index in 0..entries.len() {
@@ -185,10 +185,9 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Checks the first and the last line of a message. Each may be a GGA sentence whose RMC sentence
-/// is in the previous or the next message. Returns the indices of such lines. Such a GGA sentence
-/// must not be stored as a separate fix: it would replace the fix of the RMC sentence, which has
-/// more fields.
+/// Checks the first and the last line of a message. Returns the indices of those that are a GGA
+/// sentence whose RMC sentence is in the previous or the next message. Such a GGA sentence must not
+/// become a fix of its own: it would replace the fix of the RMC sentence, which has more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let lines_without_rmc =
@@ -206,7 +205,7 @@ fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>;
     }
 }
 
-/// Returns the instant of a time of day, on the day that brings it nearest to `unix_ms`.
+/// Returns the Unix milliseconds of a time of day, on the day that brings it nearest to `unix_ms`.
 fn on_the_nearest_day(time_ms: i64, unix_ms: i64) -> i64 {
     let today = unix_ms - unix_ms.rem_euclid(DAY_MS) + time_ms;
     let days = [today, today - DAY_MS, today + DAY_MS];

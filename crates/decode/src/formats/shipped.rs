@@ -97,8 +97,8 @@ static SHIPPED: [Shipped; 6] = [
         },
     },
     // Traccar Client from version 9 on, and other apps on the same background-geolocation SDK:
-    // `location` is a point, or an array of the points that were kept without a network. The
-    // payload itself may also be a point. -1 means unknown. https://www.traccar.org/osmand/
+    // `location` is a point, or an array of the points that were stored while there was no network.
+    // The payload itself may also be a point. -1 means unknown. https://www.traccar.org/osmand/
     Shipped {
         name: "traccar-client",
         at: COORDS,
