@@ -40,7 +40,7 @@ pub struct Connector {
 impl Connector {
     pub fn new(tls: Option<Arc<Tls>>) -> Self {
         let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false); // allow https: URLs, whose TLS this connector adds
+        tcp.enforce_http(false); // also accept https: URLs; this connector adds the TLS
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
         tcp.set_nodelay(true);
         tcp.set_keepalive(Some(TCP_KEEPALIVE_IDLE));

@@ -103,8 +103,8 @@ struct State {
 }
 
 impl Endpoints {
-    /// Creates the endpoints. `home`, modulo the number of URLs: the index of this member's own
-    /// endpoint.
+    /// Creates the endpoints. `home`: the index of this member's own endpoint in `urls`; an index
+    /// beyond the end wraps around.
     ///
     /// # Panics
     /// There is no URL, or a URL cannot be parsed. The configuration rejects both cases earlier.
@@ -203,8 +203,8 @@ impl Endpoints {
         }
     }
 
-    /// Returns the home endpoint if another endpoint is in use and a query to the home is due. If
-    /// so, schedules the next query to the home.
+    /// Returns the URL of the home endpoint if it is time to query the home again: another endpoint
+    /// is in use, and the pause is over. Schedules the next query to the home in that case.
     pub(super) fn home_to_query(&self, now: Instant) -> Option<&Url> {
         let mut state = self.state();
         let is_due = state.home_due.is_some_and(|due| now >= due);

@@ -9,9 +9,10 @@
 //! (MQTT 5, 3.2.2.3.3). EMQX announces its delivery window as Receive Maximum; HiveMQ and Mosquitto
 //! do not. So the window is a guess:
 //!
-//! - The first guess is the announced value, or our own Receive Maximum if that is smaller or if
-//!   the broker announces none. If more messages than the guess are unacknowledged, the guess was
-//!   too low, and our own Receive Maximum becomes the guess.
+//! - The first guess is the announced value, but at most our own Receive Maximum. If the broker
+//!   announces no value, the first guess is our own Receive Maximum. If more messages than the
+//!   guess are unacknowledged, the guess was too low, and our own Receive Maximum becomes the
+//!   guess.
 //! - If rows wait, and no message arrives for much longer than usual, the window may be full. To
 //!   find out, a probe inserts the open batch early. If messages arrive again right after the
 //!   acknowledgements, the probe is answered. If two consecutive probes are answered, at the same
@@ -21,14 +22,14 @@
 
 use std::time::{Duration, Instant};
 
-/// A silence is suspicious if it lasts for this many average gaps between arrivals, and at least
-/// for [`SILENCE_MIN`].
+/// Length of a suspicious silence, in average gaps between arrivals. Shorter silences than
+/// [`SILENCE_MIN`] are never suspicious.
 const SILENCE_GAPS: u32 = 20;
 /// Shortest suspicious silence. Threads and brokers pause for milliseconds, and so does our own
 /// read loop (`app/read_delay.rs`).
 pub const SILENCE_MIN: Duration = Duration::from_millis(150);
-/// If [`SILENCE_GAPS`] average gaps are longer than this, there is no probe: the batches close by
-/// age. In the average, a longer gap counts as this long.
+/// Longest silence that leads to a probe. If the average gap times [`SILENCE_GAPS`] is longer, no
+/// probe is made, and batches close by age. A longer gap enters the average as this value.
 const SILENCE_MAX: Duration = Duration::from_millis(500);
 /// A message answers a probe if it arrives soon enough after the acknowledgements: within the
 /// length of the silence before the probe, divided by this number. A broker that waited for
@@ -190,8 +191,8 @@ mod tests {
             }
         }
 
-        /// Acts as the shell: waits until the silence is suspicious or the batch is old, inserts,
-        /// and acknowledges. Returns whether the silence was suspicious.
+        /// Closes and acknowledges a batch as milepost does: waits until the silence is suspicious
+        /// or the batch is old, and inserts the batch. Returns whether the silence was suspicious.
         fn flush(&mut self) -> bool {
             self.now += PROBE_ANSWER_MAX + Duration::from_millis(1);
             self.window.expire_probe(self.now);
