@@ -146,7 +146,7 @@ fn check_names_the_setting_if_the_broker_refuses_the_client() -> Result<()> {
         "set mqtt.ca_file to the CA that signed it",
     )?;
     let with_ca = at("mqtts", "tls").with("MQTT__CA_FILE", write_file(folder, "ca.pem", &ca.pem)?);
-    expect_finding(&with_ca, &[], "broker TLS", "ok", "its certificate is signed by")?;
+    expect_finding(&with_ca, &[], "broker TLS", "ok", "the broker's certificate is signed by")?;
     let user = |name: &str, listener: &str| {
         at("mqtt", listener).with("MQTT__USERNAME", name).with("MQTT__PASSWORD", "Wrong-Secret")
     };

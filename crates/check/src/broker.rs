@@ -36,7 +36,10 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     let login = match client::login(mqtt) {
         Ok(login) => login,
         Err(error) => {
-            return report.failure("broker", format!("mqtt.password_file cannot be read: {error}"));
+            return report.error_without_advice(
+                "broker",
+                format!("mqtt.password_file cannot be read: {error}"),
+            );
         }
     };
     let nodes = nodes::resolve(&mqtt.nodes, &[]).await;
@@ -57,15 +60,15 @@ pub(super) async fn check(report: &mut Report, config: &Config, probe_topic: Opt
     check_transport(report, config, *target);
     check_limits(report, config, connack, nodes.len());
     if let Err(error) = check_subscription(report, config, *target).await {
-        return report.failure("subscription", error_chain(&error));
+        return report.error_without_advice("subscription", error_chain(&error));
     }
     check_queue_drops(report, *target).await;
     if let Err(error) = check_message(report, *target, probe_topic).await {
-        return report.failure("message", error_chain(&error));
+        return report.error_without_advice("message", error_chain(&error));
     }
     let targets: Vec<_> = open.iter().map(|(target, _)| *target).collect();
     if let Err(error) = cluster::check(report, &targets, probe_topic).await {
-        report.failure("cluster", error_chain(&error));
+        report.error_without_advice("cluster", error_chain(&error));
     }
 }
 
@@ -87,14 +90,14 @@ fn report_connect_error(
             );
         }
         ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
-            report.failure("broker", why)
+            report.error_without_advice("broker", why)
         }
         // A broker that is starting may refuse as busy. But the client has already repeated its
         // CONNECT for as long as a start may take.
         ClientError::Codec(CodecError::Refused { reason, .. }) if client::BUSY.contains(reason) => {
             report.error("broker", why, "see the broker's log for why it accepts no clients");
         }
-        ClientError::Codec(CodecError::Refused { .. }) => report.failure("login", why),
+        ClientError::Codec(CodecError::Refused { .. }) => report.error_without_advice("login", why),
         ClientError::Codec(_)
         | ClientError::Broken(_)
         | ClientError::Closed
@@ -129,7 +132,7 @@ fn check_transport(
             ),
         );
     } else if tls::is_this_machine(&node.host) {
-        report.ok("broker login", "none; the broker runs on this machine");
+        report.ok("broker login", "not needed: the broker runs on this machine");
     } else {
         report.warning(
             "broker login",
@@ -277,7 +280,10 @@ async fn check_subscription(
                 format!("{filter}: {why}"),
                 format!("see the broker's log; {ACL}"),
             ),
-            None => report.failure("subscription", format!("{filter}: no answer from the broker")),
+            None => report.error_without_advice(
+                "subscription",
+                format!("{filter}: no answer from the broker"),
+            ),
         }
     }
     Ok(())
@@ -307,7 +313,7 @@ async fn check_queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
             "not visible here; EMQX: set mqtt.broker_metrics = true, or read \
              emqx_delivery_dropped_queue_full on its dashboard's /api/v5/prometheus/stats",
         ),
-        Err(error) => report.failure("queue drops", error_chain(&error)),
+        Err(error) => report.error_without_advice("queue drops", error_chain(&error)),
     }
 }
 
@@ -336,7 +342,7 @@ async fn check_broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> 
             );
         }
         // The connection failed, so the access rules are not the cause.
-        Err(error) => report.failure("broker metrics", error_chain(&error)),
+        Err(error) => report.error_without_advice("broker metrics", error_chain(&error)),
     }
     false
 }

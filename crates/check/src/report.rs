@@ -11,7 +11,7 @@ use milepost_tls as tls;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// The setting is correct, or the check cannot see it.
+    /// The check found nothing wrong, or milepost cannot see the setting.
     Ok,
     /// The setup works now, but may fail later.
     Warning,
@@ -33,11 +33,11 @@ impl Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub level: Level,
-    /// Name of the check, in one to three words; `what` in JSON.
+    /// What was checked, in one to three words; `what` in JSON.
     #[serde(rename = "what")]
     pub subject: &'static str,
     pub found: String,
-    /// The setting to change, and where.
+    /// Which setting to change, and where.
     pub advice: Option<String>,
 }
 
@@ -84,8 +84,8 @@ impl Report {
         self.findings.push(Finding { level: Level::Error, subject, found: found.into(), advice });
     }
 
-    /// Reports an error whose text already names the setting to change.
-    pub(super) fn failure(&mut self, subject: &'static str, found: impl Into<String>) {
+    /// Reports an error without advice: `found` already names the setting to change.
+    pub(super) fn error_without_advice(&mut self, subject: &'static str, found: impl Into<String>) {
         self.findings.push(Finding {
             level: Level::Error,
             subject,
@@ -111,11 +111,11 @@ impl Report {
                     .map_or("a public CA".to_owned(), |path| path.display().to_string());
                 self.ok(
                     subject,
-                    format!("its certificate is signed by {signer}, and valid for {host}"),
+                    format!("the {peer}'s certificate is signed by {signer}, and valid for {host}"),
                 );
             }
             None if tls::is_this_machine(host) => {
-                self.ok(subject, format!("none; the {peer} runs on this machine"))
+                self.ok(subject, format!("not needed: the {peer} runs on this machine"))
             }
             None => self.warning(
                 subject,

@@ -42,7 +42,7 @@ pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() ->
 async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms: fn() -> i64) {
     let clickhouse = match ClickHouse::new(&config.clickhouse) {
         Ok(clickhouse) => clickhouse,
-        Err(error) => return report.failure("clickhouse", error_chain(&error)),
+        Err(error) => return report.error_without_advice("clickhouse", error_chain(&error)),
     };
     let before = unix_ms();
     let answer = clickhouse.query_rows(
@@ -76,7 +76,7 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
         check_profile(report, &clickhouse).await
     };
     if let Err(error) = checks.await {
-        report.failure("clickhouse", error_chain(&error));
+        report.error_without_advice("clickhouse", error_chain(&error));
     }
 }
 
@@ -92,7 +92,7 @@ fn report_unreachable(report: &mut Report, url: &str, error: &Error) {
              connections to it",
         );
     } else {
-        report.failure("clickhouse", why);
+        report.error_without_advice("clickhouse", why);
     }
 }
 
@@ -230,7 +230,7 @@ async fn check_migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool 
             false
         }
         Err(error) => {
-            report.failure("migrations", error_chain(&error));
+            report.error_without_advice("migrations", error_chain(&error));
             false
         }
     }

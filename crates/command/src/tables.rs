@@ -13,15 +13,15 @@ use milepost_core::delivery::events::Schema;
 use milepost_core::error_chain;
 use milepost_core::throttle::Throttle;
 
-/// The reason for not being ready that is reported before the first query to ClickHouse.
+/// The reason that `/readyz` gives before the first query to ClickHouse.
 pub const NOT_ASKED: &str = "not asked yet";
 /// Interval between checks while ClickHouse answers and the tables are ready.
 pub const CHECK_INTERVAL_READY: Duration = Duration::from_secs(30);
-/// Interval between checks while ClickHouse does not answer or the tables are not ready.
+/// Interval between checks while ClickHouse does not answer, or the tables are not ready.
 pub const CHECK_INTERVAL_UNREADY: Duration = Duration::from_secs(1);
 /// Interval between log lines while the tables are not ready.
 pub const WAITING_LOGGED_EVERY: Duration = Duration::from_secs(30);
-/// Timeout of the queries that decide whether another endpoint is used.
+/// Timeout of the queries that check whether another endpoint is usable.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of the query that counts replicas. After a timeout, the last count stays in force.
 const REPLICAS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -60,8 +60,8 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
     }
 }
 
-/// Checks the tables once, without waiting. If the endpoint in use is at fault, moves to another
-/// endpoint that has the tables.
+/// Returns a client, after a single check of the tables. If the check fails because of the endpoint
+/// in use, moves to another endpoint that has the tables.
 ///
 /// # Errors
 /// The tables do not exist or do not match this binary, or the server does not answer.
@@ -77,16 +77,16 @@ pub async fn ready(config: &Config) -> Result<ClickHouse> {
     bail!(why)
 }
 
-/// Moves to another endpoint that has the tables of this binary, and whose list of erased drivers
-/// can be read. Returns `false` if there is no such endpoint. Then the current endpoint stays in
-/// use, and the caller reports what is wrong with it.
+/// Moves to another usable endpoint: it has the tables of this binary, and its list of erased
+/// drivers can be read. Returns `false` if no other endpoint is usable. The current endpoint then
+/// stays in use, and the caller reports `why`.
 pub async fn leave_for_usable_endpoint(clickhouse: &ClickHouse, cause: Cause, why: &str) -> bool {
     clickhouse.leave_for_usable_endpoint(cause, why, ENDPOINT_TIMEOUT, is_usable).await
 }
 
-/// Moves back to this member's own endpoint if a query to that endpoint is due, and if the query
-/// shows that the endpoint is usable: it has the tables of this binary, and its list of erased
-/// drivers can be read. Returns whether it moved back.
+/// Checks this member's own endpoint, if such a check is due, and moves back if the endpoint is
+/// usable: it has the tables of this binary, and its list of erased drivers can be read. Returns
+/// whether the client moved back.
 pub async fn return_to_own_endpoint(clickhouse: &ClickHouse) -> bool {
     let now = Instant::now().into_std();
     clickhouse.return_to_own_endpoint(now, ENDPOINT_TIMEOUT, is_usable).await
@@ -97,12 +97,12 @@ async fn is_usable(endpoint: &ClickHouse) -> bool {
     verdict.is_ok_and(|verdict| verdict.schema == Schema::Ready) && list.is_ok()
 }
 
-/// Checks that every migration of this binary is recorded. For commands that need other tables and
-/// grants than `run`.
+/// Returns a client, after checking that every migration of this binary is recorded. Does not
+/// compare the columns of the tables: the callers need other tables and grants than `run`.
 ///
 /// # Errors
 /// A migration is not recorded, or the server does not answer.
-pub async fn migrated(config: &Config) -> Result<ClickHouse> {
+pub async fn connect_if_migrated(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
     let pending = clickhouse.pending().await?;
     ensure!(pending.is_empty(), not_migrated(&pending));
@@ -117,8 +117,8 @@ fn not_migrated(pending: &[Migration]) -> String {
 #[derive(Debug)]
 pub struct Verdict {
     pub schema: Schema,
-    /// Reason to try another endpoint; `None` if this endpoint has the tables, or if it is not the
-    /// cause of the failure.
+    /// Reason to try another endpoint. `None` if this endpoint has the tables, or if the failure
+    /// has another cause than this endpoint.
     pub cause: Option<Cause>,
 }
 
@@ -140,28 +140,31 @@ impl Verdict {
     }
 }
 
-/// Compares the tables with this binary. No row may be inserted before that: rows that are inserted
-/// before a materialized view exists never reach the view. And the server would misread the values
-/// of a column that has another type. `before`: the last known state of the tables.
+/// Compares the tables with this binary. `before`: the last known state of the tables.
+///
+/// Inserts must wait for this check, for two reasons. A materialized view receives no rows that
+/// were inserted before the view existed. And if the type of a column is not the one that this
+/// binary sends, the server misreads the values.
 ///
 /// # Errors
 /// A migration was edited after it was applied, and `before` is not [`Schema::Ready`].
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Verdict> {
     // Inserts can use an older count of replicas, so do not wait for a slow query.
     let replicas = timeout(REPLICAS_TIMEOUT, clickhouse.count_replicas());
-    let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
+    let (pending, mismatches, _) =
+        tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {
         Ok(pending) if pending.is_empty() => {}
         Ok(pending) => return Ok(Verdict::no_tables(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
         Err(error) => return Ok(Verdict::from_error(&error)),
     }
-    Ok(match misfits {
-        Ok(misfits) if misfits.is_empty() => Verdict::from(Schema::Ready),
-        Ok(misfits) => Verdict::no_tables(format!(
+    Ok(match mismatches {
+        Ok(mismatches) if mismatches.is_empty() => Verdict::from(Schema::Ready),
+        Ok(mismatches) => Verdict::no_tables(format!(
             "the tables are not those of this version: {}; restore them, or run the version of \
              milepost that they belong to",
-            misfits.join(", ")
+            mismatches.join(", ")
         )),
         Err(error) => Verdict::from_error(&error),
     })

@@ -268,7 +268,7 @@ impl fmt::Display for EraseReport {
 /// # Errors
 /// The table does not exist, or the server refuses.
 pub(crate) async fn lift(config: &Config, driver_id: DriverId) -> Result<String> {
-    let clickhouse = tables::migrated(config).await?;
+    let clickhouse = tables::connect_if_migrated(config).await?;
     if clickhouse.erased_for(&driver_id).await?.is_none() {
         return Ok(format!("{} is not erased\n", driver_id.as_str()));
     }
@@ -297,7 +297,7 @@ pub(crate) async fn erase(config: &Config, args: EraseArgs) -> Result<EraseRepor
         pinned.clickhouse = config.clickhouse.pinned();
     }
     let config = &pinned;
-    let clickhouse = tables::migrated(config).await?;
+    let clickhouse = tables::connect_if_migrated(config).await?;
     let deadline = Instant::now() + args.within;
     let mut added_at = None;
     if args.yes && clickhouse.erased_for(&driver_id).await?.is_none() {

@@ -1,5 +1,6 @@
 //! Requests `/member` from peers within a time limit. Begins with a few requests at a time, and
-//! sends more and more at once. Ends when an answer decides, or all peers have answered.
+//! doubles that number at short intervals. Ends when the caller needs no more answers, or when all
+//! peers have answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
@@ -23,7 +24,7 @@ use milepost_core::peers::waves::Waves;
 
 /// Path on the member's HTTP port.
 pub const MEMBER_PATH: &str = "/member";
-/// Time without an answer after which a further request is sent to the same address. The first
+/// Time without an answer after which a further request is sent to the same address. A single
 /// connection may hang although the peer is healthy.
 const HEDGE_AFTER: Duration = Duration::from_secs(2);
 /// Pause before a request or a lookup is repeated.
@@ -101,6 +102,7 @@ pub async fn query_peers(
     let mut waves = Waves::new(RandomState::new().hash_one(peers.len()));
     let mut widened_at = Instant::now();
     loop {
+        // `start` returns the next address, unless enough requests are under way.
         while let Some(address) = waves.start() {
             requests.spawn(request(address, Duration::ZERO));
         }
@@ -117,7 +119,7 @@ pub async fn query_peers(
             }
         };
         match reply.expect("a request does not panic") {
-            // Do not report the failure yet: a later lookup may still find addresses.
+            // Keep the failure for the end: with `Retry`, a later lookup may find addresses.
             Reply::Addresses(index, Err(why)) => {
                 unresolved.insert(index, why);
                 if on_unresolved == OnUnresolved::Retry {
@@ -159,9 +161,9 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     Ok(addresses.take(ADDRESSES_MAX).collect())
 }
 
-/// Sends a request to `address`, and another one after each [`HEDGE_AFTER`]. Returns the first
-/// answer. If the last open request fails, returns its error: a refused connection means that no
-/// process listens there. Has no timeout.
+/// Sends a request to `address`, and a further one whenever [`HEDGE_AFTER`] passes without an
+/// answer. Returns the first answer. If all requests so far have failed, returns the last error at
+/// once, because a further request would most likely fail too. Has no timeout.
 async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
     let mut requests = JoinSet::new();
     loop {

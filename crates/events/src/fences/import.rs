@@ -78,7 +78,7 @@ impl fmt::Display for Imported {
 /// The file is not GeoJSON, the table does not exist, or a query or the insert fails.
 pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -> Result<Imported> {
     let read = fences::read(json.trim_start_matches('\u{feff}')).map_err(|why| anyhow!(why))?;
-    let clickhouse = tables::migrated(config).await?;
+    let clickhouse = tables::connect_if_migrated(config).await?;
     let mut stored = HashMap::new();
     for fence in FenceStore(&clickhouse).fences().await? {
         // `None`: the stored shape is unreadable, so an import replaces it.

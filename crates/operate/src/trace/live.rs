@@ -63,7 +63,7 @@ pub async fn follow(
     duration: Duration,
     mut print: impl FnMut(&str) -> Result<bool>,
 ) -> Result<()> {
-    let clickhouse = tables::migrated(config).await?;
+    let clickhouse = tables::connect_if_migrated(config).await?;
     let decoder = Decoder::new(&config.sources, config.decode.clone());
     let mut probe = subscribe(&config.mqtt).await?;
     let began = Instant::now();

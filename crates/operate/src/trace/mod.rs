@@ -127,7 +127,7 @@ impl fmt::Display for Trace {
 /// # Errors
 /// The tables do not exist, or the server does not answer.
 pub async fn trace(config: &Config, driver_id: DriverId) -> Result<Trace> {
-    let clickhouse = tables::migrated(config).await?;
+    let clickhouse = tables::connect_if_migrated(config).await?;
     let erased = clickhouse.erased_for(&driver_id).await?;
     let mut members = Vec::new();
     query_peers(&config.shutdown.peers, ASK_TIMEOUT, OnUnresolved::Report, |address, answer| {
