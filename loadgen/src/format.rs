@@ -84,8 +84,8 @@ impl Format {
         }
     }
 
-    /// Returns the TOML with which milepost reads this format: a `[[sources]]`, and for
-    /// [`Mapped`](Self::Mapped) its `[formats]`.
+    /// Returns the configuration with which milepost reads this format, as TOML: a `[[sources]]`
+    /// table, and for [`Mapped`](Self::Mapped) also a `[formats.mapped]` table.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -155,7 +155,7 @@ impl Format {
         let Fix { lat, lng, speed_mps, heading_deg, acc_m, ts_ms, seq } = fix;
         let (kmh, knots, mph) = (speed_mps * KMH, speed_mps * KNOTS, speed_mps / 0.447_04);
         let written = match self {
-            // `write` passes no fixes of `Nmea` to this function.
+            // `write` never calls this function for `Nmea`.
             Self::Milepost | Self::Nmea => {
                 fix.write_json(out);
                 Ok(())

@@ -2,9 +2,9 @@
 //! alone.
 //!
 //! The fixes of a driver are numbered 1, 2, 3, …. Therefore a driver's stored fixes are complete if
-//! three things hold: as many different numbers are stored as were sent, the smallest is 1, and the
+//! three things hold: as many distinct numbers are stored as were sent, the smallest is 1, and the
 //! largest is the last number sent. All other drivers are compared number by number. In a format
-//! without numbers, only the counts of different fixes (time and place) are compared.
+//! without numbers, only the counts of distinct fixes (time and place) are compared.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -92,27 +92,27 @@ pub struct InPositions {
     /// Rows, merged or not.
     pub rows: u64,
     /// Different fixes.
-    pub different: u64,
+    pub distinct: u64,
 }
 
 /// A driver's rows in one table.
 struct Stored {
     rows: u64,
-    different: u64,
+    distinct: u64,
     smallest: u32,
     largest: u32,
 }
 
-/// Waits until as many different fixes are stored as were sent, or until no new fix has been stored
+/// Waits until as many distinct fixes are stored as were sent, or until no new fix has been stored
 /// for `within`. Then compares the fixes sent with the fixes stored.
 pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Verdict> {
-    let (mut different_max, mut last_growth) = (0, Instant::now());
+    let (mut distinct_max, mut last_growth) = (0, Instant::now());
     loop {
-        let different = progress(store, manifest)?.different;
-        if different > different_max {
-            (different_max, last_growth) = (different, Instant::now());
+        let distinct = progress(store, manifest)?.distinct;
+        if distinct > distinct_max {
+            (distinct_max, last_growth) = (distinct, Instant::now());
         }
-        if different >= manifest.sent() || last_growth.elapsed() >= within {
+        if distinct >= manifest.sent() || last_growth.elapsed() >= within {
             break;
         }
         std::thread::sleep(POLL);
@@ -120,15 +120,15 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     let mut verdict = Verdict { sent: manifest.sent(), ..Verdict::default() };
     let positions = stored(store, "positions", manifest)?;
     let fixes = stored(store, "fixes", manifest)?;
-    verdict.duplicates_raw = positions.values().map(|stored| stored.rows - stored.different).sum();
-    verdict.duplicates_in_fixes = fixes.values().map(|stored| stored.rows - stored.different).sum();
-    verdict.stored = fixes.values().map(|stored| stored.different).sum();
+    verdict.duplicates_raw = positions.values().map(|stored| stored.rows - stored.distinct).sum();
+    verdict.duplicates_in_fixes = fixes.values().map(|stored| stored.rows - stored.distinct).sum();
+    verdict.stored = fixes.values().map(|stored| stored.distinct).sum();
 
     let unacked: HashSet<(u32, u32)> = manifest.unacked.iter().copied().collect();
     let mut incomplete = Vec::new();
     for (n, last_seq) in (0_u32..).zip(&manifest.last_seq) {
         let is_complete = fixes.get(&n).is_some_and(|stored| {
-            stored.different == u64::from(*last_seq)
+            stored.distinct == u64::from(*last_seq)
                 && stored.smallest == 1
                 && stored.largest == *last_seq
         });
@@ -147,7 +147,7 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     verdict.never_sent += fixes
         .iter()
         .filter(|(n, _)| **n >= drivers)
-        .map(|(_, stored)| stored.different)
+        .map(|(_, stored)| stored.distinct)
         .sum::<u64>();
     verdict.rejects = select_from(store, "rejects", "sum(count)", manifest)?.trim().parse()?;
     verdict.freshness_ms = freshness(store, manifest)?;
@@ -163,7 +163,7 @@ fn compare_counts(
     verdict: &mut Verdict,
 ) {
     for (n, last_seq) in drivers {
-        let stored = fixes.get(n).map_or(0, |stored| stored.different);
+        let stored = fixes.get(n).map_or(0, |stored| stored.distinct);
         let unacked_count = unacked.iter().filter(|(driver, _)| driver == n).count() as u64;
         verdict.lost += (u64::from(*last_seq)).saturating_sub(stored + unacked_count);
         verdict.never_sent += stored.saturating_sub((*last_seq).into());
@@ -207,12 +207,12 @@ fn compare(
     Ok(())
 }
 
-/// Counts the rows of a run in `positions`, and the different fixes among them.
+/// Counts the rows of a run in `positions`, and the distinct fixes among them.
 pub fn progress(store: &Store, manifest: &Manifest) -> Result<InPositions> {
     let select = format!("count(), uniqExact(driver_id, {})", identity(manifest));
     let line = select_from(store, "positions", &select, manifest)?;
-    let [rows, different] = columns(line.trim())?;
-    Ok(InPositions { rows: rows.parse()?, different: different.parse()? })
+    let [rows, distinct] = columns(line.trim())?;
+    Ok(InPositions { rows: rows.parse()?, distinct: distinct.parse()? })
 }
 
 /// Returns the rows of each driver of the run in a table, by the driver's number.
@@ -227,11 +227,11 @@ fn stored(store: &Store, table: &str, manifest: &Manifest) -> Result<HashMap<u32
     for line in
         select_from(store, &format!("{table} GROUP BY driver_id"), &select, manifest)?.lines()
     {
-        let [id, rows, different, smallest, largest] = columns(line)?;
+        let [id, rows, distinct, smallest, largest] = columns(line)?;
         let n = id.strip_prefix(prefix).context("a driver of another run")?.parse()?;
-        let (rows, different) = (rows.parse()?, different.parse()?);
+        let (rows, distinct) = (rows.parse()?, distinct.parse()?);
         let stored =
-            Stored { rows, different, smallest: smallest.parse()?, largest: largest.parse()? };
+            Stored { rows, distinct, smallest: smallest.parse()?, largest: largest.parse()? };
         ensure!(drivers.insert(n, stored).is_none(), "driver {n} is in the answer twice");
     }
     Ok(drivers)

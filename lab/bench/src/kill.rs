@@ -1,12 +1,12 @@
-//! Measures kill -9 under load: the lost and duplicate rows, and the time until the consumer is
-//! subscribed again.
+//! Measures what `kill -9` under load costs: the lost and duplicate rows, and the time until the
+//! consumer is subscribed again.
 //!
-//! The moment of a kill follows the same rule for every consumer, and depends on the consumer's own
-//! inserts. At the second of three kills, an insert is committed and its answer is still in flight:
-//! this exposes a consumer that inserts stored rows again. At the other kills, half a batch has
-//! arrived since an insert was answered: this exposes a consumer that acknowledges too early. The
-//! whole process tree is killed, and the consumer is started again at once with the same client id,
-//! while the load continues.
+//! Each kill waits for a moment in the consumer's own inserts, by the same rule for every consumer.
+//! The first and the third of three kills strike when half a batch has arrived since the last
+//! answer to an insert: this exposes a consumer that acknowledges too early. The second strikes
+//! when an insert is committed but not answered yet: this exposes a consumer that inserts stored
+//! rows again. The kill ends the whole process tree. The consumer is started again at once with the
+//! same client id, while the load continues.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -23,16 +23,16 @@ use crate::load::{DRAINED_WITHIN, Load, QUIET, check_count};
 use crate::servers::Servers;
 use crate::trial::{Kills, Trial};
 
-/// Half of a batch, in messages. The largest batch of every consumer is 5,000 rows.
+/// Half a batch, in messages. The largest batch of every consumer is 5,000 rows.
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
-/// Longest wait for the moment of a kill. After this time, even a consumer that inserts nothing is
-/// killed.
-const MOMENT_WITHIN: Duration = Duration::from_secs(3);
+/// Longest wait for the moment of a kill. A consumer that inserts nothing is killed after this
+/// time.
+const MOMENT_WAIT_MAX: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(1);
-/// Interval between two comparisons with the tables.
-const COMPARE_EVERY: Duration = Duration::from_millis(200);
-/// A store that has every fix counts as settled if it has not grown for this long. A batch of
-/// duplicates may be open for up to a second.
+/// Interval between two counts of the stored rows.
+const COUNT_EVERY: Duration = Duration::from_millis(200);
+/// Once all fixes are stored, the tables count as settled if they have not grown for this long: the
+/// consumer may keep a batch of duplicates open for up to a second.
 const COMPLETE_QUIET: Duration = Duration::from_millis(1_500);
 
 /// The state in which the consumer is killed.
@@ -43,7 +43,7 @@ enum Moment {
 }
 
 impl Moment {
-    /// Returns the moment of a kill, counted from 0.
+    /// Returns the moment for a kill. `kill`: the index of the kill, from 0.
     fn nth(kill: u32) -> Self {
         if kill % 3 == 1 { Self::AnswerInFlight } else { Self::HalfABatch }
     }
@@ -67,7 +67,7 @@ impl Moment {
 
 fn wait_for(condition: impl Fn() -> bool) {
     let began = Instant::now();
-    while !condition() && began.elapsed() < MOMENT_WITHIN {
+    while !condition() && began.elapsed() < MOMENT_WAIT_MAX {
         sleep(POLL);
     }
 }
@@ -81,8 +81,7 @@ pub(crate) fn measure(
     start_again: &dyn Fn() -> Result<Consumer>,
     trial: &mut Trial,
 ) -> Result<()> {
-    // Without merges every row that was inserted into `positions` stays, so duplicates can be
-    // counted.
+    // A merge would remove duplicate rows from `positions` before they are counted.
     servers.engine()?.query("SYSTEM STOP MERGES fleet.positions")?;
     let load = Load::start(case, servers)?;
     let (began, planned) = (Instant::now(), load_duration(case));
@@ -94,14 +93,15 @@ pub(crate) fn measure(
         sleep(remaining);
         load.sent() as f64 / began.elapsed().as_secs_f64()
     });
-    let manifest = load.finish(servers)?.manifest.context("no fleet has sent the load")?;
+    let manifest =
+        load.finish(servers)?.manifest.context("a case with kills needs a fleet as its source")?;
     trial.rate_held = rate_until_end.unwrap_or(manifest.rate_held);
-    if kills.gone.is_none() {
+    if kills.failure.is_none() {
         check_load(trial, case, servers, &manifest)?;
     }
     wait_until_settled(servers, &manifest)?;
     if let Err(error) = consumer.process.ensure_alive() {
-        kills.gone.get_or_insert_with(|| format!("{error:#}"));
+        kills.failure.get_or_insert_with(|| format!("{error:#}"));
     }
     let verdict = servers.verify(&manifest, Duration::ZERO)?;
     consumer.process.kill_tree()?;
@@ -133,7 +133,7 @@ fn kill_repeatedly(
     let (rate, proxy) = (case.rate.context("a case with kills has no rate")?, servers.proxy()?);
     let (began, planned) = (Instant::now(), load_duration(case));
     for kill in 0..case.kills {
-        // After the last kill too, the consumer needs time to subscribe again under load.
+        // Leave time after the last kill, too: the consumer must subscribe again under load.
         let due = planned * (2 * kill + 1) / (2 * (case.kills + 1));
         sleep(due.saturating_sub(began.elapsed()));
         Moment::nth(kill).wait(proxy, rate);
@@ -147,7 +147,7 @@ fn kill_repeatedly(
         match consumer.wait_until_ready() {
             Ok(_) => kills.back_after_ms.push(killed_at.elapsed().as_secs_f64() * 1e3),
             Err(error) => {
-                kills.gone = Some(format!("{error:#}"));
+                kills.failure = Some(format!("{error:#}"));
                 break;
             }
         }
@@ -155,8 +155,8 @@ fn kill_repeatedly(
     Ok(())
 }
 
-/// Refuses the step if the generator did not hold its rate, or if its count differs from the
-/// broker's.
+/// Refuses the trial if the generator did not hold its rate, or if the broker counted another
+/// number of messages than the generator.
 fn check_load(
     trial: &mut Trial,
     case: &Case,
@@ -175,12 +175,12 @@ fn wait_until_settled(servers: &Servers, manifest: &Manifest) -> Result<()> {
     let (began, mut before, mut changed) =
         (Instant::now(), progress(&tables, manifest)?, Instant::now());
     loop {
-        let complete = before.different >= manifest.sent();
+        let complete = before.distinct >= manifest.sent();
         let quiet = if complete { COMPLETE_QUIET } else { QUIET };
         if changed.elapsed() >= quiet || began.elapsed() >= DRAINED_WITHIN {
             return Ok(());
         }
-        sleep(COMPARE_EVERY);
+        sleep(COUNT_EVERY);
         let now = progress(&tables, manifest)?;
         if now != before {
             (before, changed) = (now, Instant::now());

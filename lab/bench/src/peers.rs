@@ -1,4 +1,5 @@
-//! Installs the peers: Node's packages from the lock file, and Telegraf in its pinned version.
+//! Installs the consumers that milepost is compared with: the Node packages of the lock file, and
+//! the pinned version of Telegraf.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,14 @@ use anyhow::{Context as _, Result, ensure};
 use lab_stack::{Process, repository};
 
 const NODE_MIN: u32 = 20;
-/// Longest time for an installation. Telegraf takes five minutes on two cores with an empty cache,
-/// after its downloads.
+/// Longest time for an installation. With an empty cache, Go needs five minutes on two cores to
+/// build Telegraf, in addition to the downloads.
 const INSTALL_WITHIN: Duration = Duration::from_secs(30 * 60);
 /// Build tags that select the plugins of telegraf.conf.
 const TELEGRAF_TAGS: &str = "custom,inputs.internal,inputs.mqtt_consumer,outputs.prometheus_client,outputs.sql,\
     parsers.json,processors.defaults,processors.rename,processors.round,processors.scale";
 
-/// Returns the folder of the peers' files.
+/// Returns the folder with the files of these consumers.
 #[must_use]
 pub fn folder() -> PathBuf {
     repository().join("lab/bench/peers")
@@ -43,7 +44,7 @@ pub fn node(logs: &Path) -> Result<PathBuf> {
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(node);
     }
-    eprintln!("npm ci in {}, once", folder().display());
+    eprintln!("running npm ci in {} (only once)", folder().display());
     let mut command = Command::new("npm");
     command.arg("ci").current_dir(folder());
     install("npm ci", &mut command, logs.join("npm.log"))?;
@@ -51,7 +52,7 @@ pub fn node(logs: &Path) -> Result<PathBuf> {
     Ok(node)
 }
 
-/// Returns the Bun binary for this machine's libc, which `npm ci` installs with Node's packages.
+/// Returns the Bun binary that runs on this machine. `npm ci` may install several, one per libc.
 pub fn bun(logs: &Path) -> Result<PathBuf> {
     node(logs)?;
     let packages =
@@ -59,11 +60,12 @@ pub fn bun(logs: &Path) -> Result<PathBuf> {
     let mut binaries = packages.flatten().map(|package| package.path().join("bin/bun"));
     binaries
         .find(|binary| version(binary).is_ok())
-        .context("no Bun that npm installed runs on this machine")
+        .context("none of the Bun binaries that npm installed runs on this machine")
 }
 
-/// Returns Telegraf's binary. Builds it unless it was built from the current go.mod. There is no
-/// go.sum: Go completes a copy of go.mod, and verifies the modules with Go's checksum database.
+/// Returns Telegraf's binary. Builds the binary unless it was built from the current go.mod. The
+/// build uses a copy of go.mod, to which Go adds the indirect dependencies. There is no go.sum, so
+/// Go verifies the modules with its checksum database.
 pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
     let (build, inputs) =
@@ -76,12 +78,12 @@ pub fn telegraf(logs: &Path) -> Result<PathBuf> {
         .arg("version")
         .output()
         .context("cannot build Telegraf: no go on the PATH")?;
-    eprintln!("building Telegraf {}, once, a few minutes", telegraf_version()?);
+    eprintln!("building Telegraf {} (only once; takes a few minutes)", telegraf_version()?);
     fs::create_dir_all(&build)?;
     fs::write(build.join("go.mod"), modules)?;
     let mut command = Command::new("go");
-    // Run two compilers at a time, because linking alone takes a gigabyte. Omit the symbols, which
-    // makes the binary a third smaller.
+    // Run two compilers at a time, because linking alone takes a gigabyte. Omit the symbols: the
+    // binary is then a third smaller.
     command.args([
         "build",
         "-mod=mod",
@@ -139,9 +141,10 @@ mod tests {
             assert!(tags.contains(&section), "{section} is not built");
         }
         for tag in tags {
-            let format = tag == "parsers.json" && configuration.contains("data_format = \"json\"");
+            let is_json_parser =
+                tag == "parsers.json" && configuration.contains("data_format = \"json\"");
             assert!(
-                format || configuration.contains(&format!("[[{tag}]]")),
+                is_json_parser || configuration.contains(&format!("[[{tag}]]")),
                 "{tag} is not configured"
             );
         }

@@ -168,7 +168,7 @@ impl Row<'_> {
         }
         let (lost, twice) = (self.lost(), self.twice());
         // Rows that a dead consumer has not stored may still be in the broker's queue.
-        let remark = match self.kills().find_map(|kills| kills.gone.as_ref()) {
+        let remark = match self.kills().find_map(|kills| kills.failure.as_ref()) {
             Some(reason) => format!(" **did not come back**: {}", reason.replace(['|', '\n'], " ")),
             None if lost > 0 => " **loses data**".to_owned(),
             None if twice > 0 => " **stores twice**".to_owned(),

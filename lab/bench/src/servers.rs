@@ -1,4 +1,4 @@
-//! The servers of one step: real servers or stand-ins.
+//! Starts the servers that a consumer needs for one step: real servers, or stand-ins for them.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use lab_harness::scripted_clickhouse::ScriptedClickHouse;
 use lab_mqtt::{Publish, first_packet, put_connect, put_subscribe};
-use lab_stack::{Broker, ClickHouse, Settings, Store as Tables};
+use lab_stack::{Broker, ClickHouse, Settings};
 use lab_stand_ins::firehose::{self, Firehose};
 use lab_stand_ins::sink::Sink;
 use loadgen::manifest::Manifest;
@@ -17,10 +17,11 @@ use loadgen::verify::{Verdict, verify};
 use crate::cases::{Case, Source, Store};
 use crate::kind::Kind;
 
-/// Longest wait for the broker's count. Mosquitto publishes this count each second.
+/// Longest wait for the broker's count of messages. Mosquitto publishes the count each second.
 const COUNT_WITHIN: Duration = Duration::from_secs(10);
 
-/// The servers on both sides of a consumer: a broker or the firehose, the engine or the sink.
+/// The servers on both sides of a consumer. Messages come from Mosquitto or the firehose; rows go
+/// to the engine or the sink.
 pub(crate) struct Servers {
     pub(crate) firehose: Option<Firehose>,
     pub(crate) sink: Option<Sink>,
@@ -57,7 +58,8 @@ impl Servers {
             let url = proxy.url();
             (Some((engine, proxy)), None, url)
         };
-        // milepost checks that the sink is migrated; the other consumers do not query the tables.
+        // milepost starts only if the migrations are recorded, so migrate the sink too. The other
+        // consumers need no more than tables, and the sink takes rows without any table.
         if kind == Kind::Milepost {
             Settings::new(milepost, folder, mqtt_port, &clickhouse_url).migrate()?;
         } else if let Some((engine, _)) = &engine {
@@ -81,8 +83,8 @@ impl Servers {
             .context("this case uses the sink, which has no proxy")
     }
 
-    /// Returns the number of rows stored so far; in the engine, rows of the views' tables count as
-    /// well. Not called while the engine's CPU is measured, because the query costs CPU.
+    /// Returns the number of rows stored so far. In the engine, rows of the views' tables count
+    /// too. Do not call this while the engine's CPU is measured: the query costs CPU.
     pub(crate) fn stored(&self) -> u64 {
         let in_sink = || self.sink.as_ref().map_or(0, Sink::rows);
         self.engine()
@@ -97,7 +99,7 @@ impl Servers {
     }
 
     /// Returns the tables of the engine.
-    pub(crate) fn tables(&self) -> Result<Tables> {
+    pub(crate) fn tables(&self) -> Result<lab_stack::Store> {
         Ok(self.engine()?.store("fleet"))
     }
 
@@ -106,15 +108,15 @@ impl Servers {
     }
 }
 
-/// Returns the rows that inserts have written since the engine started, by the engine's own count.
+/// Returns how many rows inserts have written since the engine started, by the engine's own count.
 /// Rows of the views' tables are included.
 pub(crate) fn inserted_rows(engine: &ClickHouse) -> Result<u64> {
     let rows = engine.query("SELECT sum(value) FROM system.events WHERE event = 'InsertedRows'")?;
     Ok(rows.trim().parse()?)
 }
 
-/// Returns how many messages the broker has counted, as soon as the count is `expected`, or else
-/// after [`COUNT_WITHIN`].
+/// Waits until the broker has counted `expected` messages, at most for [`COUNT_WITHIN`]. Returns
+/// the broker's last count.
 pub(crate) fn broker_received(port: u16, expected: u64) -> Result<u64> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(COUNT_WITHIN))?;
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(
             broker_received(broker.port, 26).unwrap(),
             25,
-            "the count must not depend on what the generator claims"
+            "the count must be the broker's, whatever number is expected"
         );
     }
 }

@@ -69,10 +69,11 @@ impl Trial {
             return format!("REFUSED: {}", self.refused.join("; "));
         }
         let (lost, twice) = (self.lost.unwrap_or(0), self.duplicates.unwrap_or(0));
-        if let Some(Kills { count, back_after_ms, gone, .. }) = &self.kills {
+        if let Some(Kills { count, back_after_ms, failure, .. }) = &self.kills {
             let worst = back_after_ms.iter().copied().fold(0.0, f64::max) / 1e3;
             let back = format!("back after {worst:.2} s");
-            let back = gone.as_ref().map_or(back, |reason| format!("did not come back: {reason}"));
+            let back =
+                failure.as_ref().map_or(back, |reason| format!("did not come back: {reason}"));
             return format!("{count} kills, lost {lost}, twice {twice}, {back}");
         }
         format!(
@@ -101,6 +102,7 @@ pub(crate) struct Kills {
     /// Messages that the broker answered with "no matching subscribers". The fleet sent them again,
     /// so they are not lost here; devices that ignore the reason code would lose them.
     pub(crate) no_subscriber: u64,
-    /// Reason for which the consumer did not come back.
-    pub(crate) gone: Option<String>,
+    /// Why the consumer did not subscribe again.
+    #[serde(rename = "gone")]
+    pub(crate) failure: Option<String>,
 }

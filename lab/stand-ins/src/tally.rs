@@ -17,8 +17,8 @@ pub struct Tally {
     first: u32,
     /// Bit `fix * drivers + driver`.
     bits: Vec<u64>,
-    /// Number of different fixes that were stored.
-    different: u64,
+    /// Number of distinct fixes that were stored.
+    distinct: u64,
     /// Rows whose (driver, seq) was already stored.
     repeated: u64,
     /// Rows that no driver of the load can have sent.
@@ -55,7 +55,7 @@ impl Tally {
         }
         if self.bits[word] & mask == 0 {
             self.bits[word] |= mask;
-            self.different += 1;
+            self.distinct += 1;
         } else {
             self.repeated += 1;
         }
@@ -83,7 +83,7 @@ impl Tally {
             stored += senders.filter(|(driver, _)| self.has(*driver, fix)).count() as u64;
         }
         let all: u64 = sent.iter().map(|sent| u64::from(*sent)).sum();
-        let never_sent = self.foreign + self.different - stored;
+        let never_sent = self.foreign + self.distinct - stored;
         Verdict { lost: all - stored, duplicates: self.repeated, never_sent }
     }
 }

@@ -371,7 +371,7 @@ impl Stage<'_> {
                 }
                 let tables = lock(engine).as_ref().context("ClickHouse is away")?.store("fleet");
                 wait_until_quiet(
-                    || Ok(progress(&tables, &manifest)?.different),
+                    || Ok(progress(&tables, &manifest)?.distinct),
                     |different| different >= manifest.sent(),
                 )?;
                 let verdict = verify(&tables, &manifest, Duration::ZERO)?;

@@ -145,7 +145,7 @@ impl<'a> Scene<'a> {
         if self.row.restarts() {
             // The counter of a restarted process begins at 0.
             let first = self.store(&self.arguments.replica[0]);
-            let is_stored = || Ok(progress(&first, &manifest)?.different >= manifest.sent());
+            let is_stored = || Ok(progress(&first, &manifest)?.distinct >= manifest.sent());
             wait_until("everything is stored", RECOVERY_MAX, is_stored)?;
         } else {
             wait_until("everything is acknowledged", RECOVERY_MAX, || {

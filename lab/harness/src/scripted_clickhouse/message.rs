@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages, as far as a proxy needs them: a head, and a body in pieces.
+//! Reads and writes HTTP/1.1 messages for the proxy: a head, and a body in pieces.
 
 use std::io::{self, ErrorKind};
 
@@ -34,13 +34,13 @@ impl Head {
         }
     }
 
-    /// Returns the value of the first header of this name, in upper or lower case.
+    /// Returns the value of the first header with this name, ignoring case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(header, _)| header.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Removes all headers of this name, in upper or lower case.
+    /// Removes all headers with this name, ignoring case.
     pub(super) fn remove(&mut self, name: &str) {
         self.headers.retain(|(header, _)| !header.eq_ignore_ascii_case(name));
     }
@@ -64,8 +64,8 @@ impl Head {
         self.first_line.starts_with("POST ") && first_word.eq_ignore_ascii_case("insert")
     }
 
-    /// Returns the bytes of the head of a message with a body of that length. `connection`: `close`
-    /// or `keep-alive`.
+    /// Encodes the head for a body of `body_bytes` bytes. `connection`: the value of the
+    /// `Connection` header, `close` or `keep-alive`.
     pub(super) fn to_bytes(&self, body_bytes: usize, connection: &str) -> Vec<u8> {
         let mut text = format!("{}\r\n", self.first_line);
         let is_framing = |name: &str| FRAMING.contains(&name.to_lowercase().as_str());
@@ -91,12 +91,12 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Returns the body of a request. Without framing headers it is empty.
+    /// Returns the body of a request; empty without framing headers.
     pub(super) fn request(head: &Head) -> Self {
         Self::framed(head).unwrap_or(Self::Bytes(0))
     }
 
-    /// Returns the body of an answer. Without framing headers it ends with the connection.
+    /// Returns the body of an answer. Without framing headers, the body ends with the connection.
     pub(super) fn answer(head: &Head) -> Self {
         Self::framed(head).unwrap_or(Self::UntilClose)
     }
@@ -111,7 +111,7 @@ impl Body {
         head.header("content-length")?.parse().ok().map(Self::Bytes)
     }
 
-    /// Appends the next piece. `false`: the body is complete.
+    /// Appends the next piece of the body to `into`. Returns `false` if the body is complete.
     pub(super) async fn pull(
         &mut self,
         reader: &mut BufReader<TcpStream>,
@@ -150,7 +150,7 @@ impl Body {
         }
     }
 
-    /// Appends the rest of the body.
+    /// Appends the rest of the body to `into`.
     pub(super) async fn pull_all(
         mut self,
         reader: &mut BufReader<TcpStream>,
@@ -161,8 +161,8 @@ impl Body {
     }
 }
 
-/// Waits for bytes, appends those that are available, at most `bytes_max`, and returns their
-/// number.
+/// Waits for bytes, and appends the available ones to `into`, at most `bytes_max`. Returns how many
+/// were appended.
 async fn read_some(
     reader: &mut BufReader<TcpStream>,
     bytes_max: u64,
