@@ -10,7 +10,7 @@ use milepost_config::Secret;
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::look::Scope;
+use crate::fleet::filter::Scope;
 use crate::params::driver;
 
 /// Maximum validity of a link, in hours.

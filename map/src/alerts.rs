@@ -5,7 +5,7 @@ use milepost_clickhouse::FetchWhole as _;
 use milepost_events::fences::MOMENTS_MS;
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::look::Scope;
+use crate::fleet::filter::Scope;
 use crate::history::failed;
 use crate::params::driver;
 use crate::store::{Error, Store};

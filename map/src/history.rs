@@ -10,7 +10,7 @@ use clickhouse::query::Query;
 use milepost_clickhouse::FetchWhole as _;
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::look::Scope;
+use crate::fleet::filter::Scope;
 use crate::params::{Bbox, Format, Span};
 use crate::simplify::{Point, eastward, simplify};
 use crate::store::{Error, Store};

@@ -5,7 +5,7 @@ use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::directory::Directory;
-use crate::fleet::look::{Ages, Scope};
+use crate::fleet::filter::{Ages, Scope};
 use crate::history::failed;
 use crate::params::Filter;
 use crate::store::{Error, Store};

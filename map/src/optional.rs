@@ -1,6 +1,6 @@
-//! Tables without which the map still works. A database that an older `milepost migrate` created
-//! may lack them. Queries then read no rows instead of failing, so only the part of the page that
-//! needs the table stays empty. No I/O.
+//! Replaces missing tables in queries, so that the map works with a database of an older `milepost
+//! migrate`. The query reads a missing table as empty instead of failing, so only the part of the
+//! page that needs the table stays empty. No I/O.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// Time after which a query tries a missing table again.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
 
-/// Each optional table, with the names and types of its columns that queries read, as the list of a
-/// SELECT.
+/// The optional tables. Each has a SELECT list with the names and types of the columns that queries
+/// read.
 const TABLES: [(&str, &str); 4] = [
     (
         "alerts_seen",
@@ -38,23 +38,25 @@ const TABLES: [(&str, &str); 4] = [
     ),
 ];
 
-/// The optional tables that a query has found missing, each with the time of the last such query.
+/// Records which optional tables are missing.
 #[derive(Debug, Default)]
-pub struct Optional {
+pub struct OptionalTables {
+    /// The missing tables, each with the time of the last query that failed because of it.
     missing: Mutex<BTreeMap<&'static str, Instant>>,
     has_drivers: AtomicBool,
 }
 
-impl Optional {
+impl OptionalTables {
     /// Makes `drivers` a required table. The caller does this once the table has had rows, because
-    /// scopes depend on these rows: if the table then read as empty, a viewer could see drivers
-    /// whom its rows assign to another group.
+    /// these rows assign drivers to groups, and a viewer's scope depends on the groups. If the
+    /// table then read as empty, a viewer could see drivers of another group.
     pub fn require_drivers(&self) {
         self.has_drivers.store(true, Relaxed);
     }
 
-    /// Records the table that a message of ClickHouse (`UNKNOWN_TABLE`) reports as missing, and
-    /// logs it once. Returns the table if it is optional: [`Self::apply`] replaces it.
+    /// Records the table that ClickHouse's `message` (`UNKNOWN_TABLE`) reports as missing, and logs
+    /// the first report. Returns the table if it is optional; [`Self::apply`] replaces such a
+    /// table.
     pub fn record(&self, database: &str, message: &str, now: Instant) -> Option<&'static str> {
         let table = reported(database, message)?;
         if table == "drivers" && self.has_drivers.load(Relaxed) {
@@ -67,7 +69,7 @@ impl Optional {
         Some(table)
     }
 
-    /// Replaces the tables that are missing by subqueries without rows; `{db}` in the SQL stands
+    /// Replaces each missing table in `sql` by a subquery without rows. `{db}` in the SQL stands
     /// for the database.
     pub fn apply(&self, sql: &str, now: Instant) -> String {
         let missing = self.missing(now);
@@ -79,7 +81,7 @@ impl Optional {
             let first = parts.next().unwrap_or_default().to_owned();
             parts.fold(first, |before, after| match after.strip_prefix(" FINAL") {
                 Some(after) => before + &empty + after,
-                // The name continues here, so it is the name of another table.
+                // The name goes on, so this is another table.
                 None if after.starts_with(is_word) => before + &name + after,
                 None => before + &empty + after,
             })
@@ -95,7 +97,7 @@ impl Optional {
         (!tables.is_empty()).then(|| hint(&tables))
     }
 
-    /// Returns the tables that were missing less than [`RETRY_AFTER`] ago, which queries leave out.
+    /// Returns the missing tables, except those that it is time to try again ([`RETRY_AFTER`]).
     fn missing(&self, now: Instant) -> Vec<&'static str> {
         let recent = |at: &Instant| now - *at < RETRY_AFTER;
         self.lock().iter().filter(|(_, at)| recent(at)).map(|(table, _)| *table).collect()
@@ -110,8 +112,8 @@ fn hint(tables: &[&str]) -> String {
     format!("ClickHouse has no table {}: run milepost migrate", tables.join(", "))
 }
 
-/// Returns the optional table that a message reports as missing. The message may quote the query
-/// afterwards, with the names of other tables.
+/// Returns the optional table that `message` reports as missing. Ignores the query that the message
+/// may quote after it, because the query names other tables too.
 fn reported(database: &str, message: &str) -> Option<&'static str> {
     let prefixes = ["identifier '", "Table "];
     let starts =
@@ -135,7 +137,7 @@ mod tests {
                            SELECT * FROM fleet.alerts_seen, fleet.drivers. (UNKNOWN_TABLE)";
 
     #[test]
-    fn missing_table_is_the_one_that_the_message_reports() {
+    fn reported_table_is_the_first_in_the_message() {
         assert_eq!(reported("fleet", UNKNOWN), Some("drivers"));
         for (message, table) in [
             ("Table fleet.events does not exist. Maybe you meant fleet.fences?", Some("events")),
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn missing_table_reads_as_empty_until_it_is_tried_again() {
-        let (optional, now) = (Optional::default(), Instant::now());
+        let (optional, now) = (OptionalTables::default(), Instant::now());
         let sql = "SELECT name FROM {db}.drivers FINAL WHERE {db}.drivers_x, {db}.drivers";
         assert_eq!(optional.apply(sql, now), sql);
         assert_eq!(optional.record("fleet", UNKNOWN, now), Some("drivers"));
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn drivers_are_required_once_they_had_rows() {
-        let (optional, now) = (Optional::default(), Instant::now());
+        let (optional, now) = (OptionalTables::default(), Instant::now());
         optional.require_drivers();
         assert_eq!(optional.record("fleet", UNKNOWN, now), None);
         assert_eq!(optional.apply("{db}.drivers", now), "{db}.drivers");

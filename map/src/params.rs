@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
+use crate::fleet::filter::State;
 use crate::fleet::ids::ID_BYTES_MAX;
-use crate::fleet::look::State;
 use crate::geo::Tile;
 
 /// Maximum length of a span: 31 days, in which clocks are set back by an hour, or by two, as at

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::config;
 use crate::fleet::Fix;
 use crate::fleet::directory::Directory;
-use crate::fleet::look::Scope;
+use crate::fleet::filter::Scope;
 use crate::fleet::parts::Parts;
-use crate::optional::Optional;
+use crate::optional::OptionalTables;
 
 /// Time limit of a read of the last positions, incremental or full.
 const CHANGES_TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ pub struct Store {
     reader: Reader,
     config: config::ClickHouse,
     names: config::Names,
-    optional: Optional,
+    optional: OptionalTables,
 }
 
 impl Store {
@@ -93,7 +93,7 @@ impl Store {
             reader,
             config: config.clone(),
             names: names.clone(),
-            optional: Optional::default(),
+            optional: OptionalTables::default(),
         })
     }
 

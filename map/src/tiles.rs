@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::fleet::look::Filter;
+use crate::fleet::filter::Filter;
 use crate::fleet::{Fleet, Row, UNKNOWN};
 use crate::geo::{KEY_BITS, Tile};
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use self::versions::{Change, Outline, Polygons, Version, conflict, fingerprint, plan};
-use crate::fleet::look::Scope;
+use crate::fleet::filter::Scope;
 use crate::history::failed;
 use crate::store::{Error, Store};
 

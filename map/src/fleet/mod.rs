@@ -1,13 +1,13 @@
-//! Every driver's last position in memory, sorted along the Z-order curve of [`crate::geo`]. It is
-//! a cache: each start of the process reads it from ClickHouse.
+//! Caches every driver's last position in memory, sorted along the Z-order curve of [`crate::geo`].
+//! Each start of the process reads the positions from ClickHouse.
 //!
-//! Guarantee: a driver's fix is the greatest one received, in any order of arrival, as in
-//! `last_positions`. At most `drivers_max` drivers are in memory, each in [`DRIVER_BYTES`] plus its
-//! id; rows of further drivers are only counted.
+//! Guarantee: the fix of a driver is the newest one by the order of [`Fix`], as in
+//! `last_positions`, whatever the order of arrival. At most `drivers_max` drivers are in memory,
+//! each in [`DRIVER_BYTES`] plus its id; rows of further drivers are only counted.
 
 pub mod directory;
+pub mod filter;
 pub mod ids;
-pub mod look;
 pub mod parts;
 
 use std::ops::Range;
@@ -17,15 +17,15 @@ use self::directory::{Directory, NO_GROUP};
 use self::ids::Ids;
 use crate::geo::{KEY_BITS, Tile, key};
 
-/// Memory per driver without its id, in bytes. A growing vector can take twice as much for a while.
+/// Memory per driver in bytes, without the id. A growing vector can take twice as much for a while.
 pub const DRIVER_BYTES: usize = 150;
 /// Maximum number of drivers: a row's key has 24 bits for the driver's number.
 pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
 /// An unknown speed or heading.
 pub const UNKNOWN: u16 = u16::MAX;
 
-/// A driver's fix, as `last_positions_state` stores it. The fields are in the order of the table's
-/// `version`, so the greater of two fixes is the newer one.
+/// A driver's fix, as `last_positions_state` stores it. The derived order compares the fields from
+/// the first on, as the table's column `version` does: the greater of two fixes is the newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fix {
     pub ts_ms: i64,
@@ -43,10 +43,11 @@ pub struct Fix {
     pub acc_dm: u16,
 }
 
-/// A driver's entry in the order of the Z-order curve, with the fields that tiles show.
+/// A driver's entry in [`Fleet::rows`]: the place on the Z-order curve, and the fields that tiles
+/// show.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
-    /// Position on the Z-order curve (the upper 40 bits), then the driver's number (24 bits).
+    /// Place on the Z-order curve (upper 40 bits), and the driver's number (lower 24 bits).
     key: u64,
     pub lat_e7: i32,
     pub lng_e7: i32,
@@ -75,7 +76,7 @@ impl Row {
         (self.key % DRIVERS_MAX as u64) as u32
     }
 
-    /// Returns the position on the Z-order curve.
+    /// Returns the place on the Z-order curve.
     #[must_use]
     pub fn place(&self) -> u64 {
         self.key / DRIVERS_MAX as u64
@@ -87,9 +88,9 @@ pub struct Fleet {
     ids: Ids,
     /// Newest fix of each driver, by number.
     fixes: Vec<Fix>,
-    /// Number of the last full read that contained the driver, by driver number.
+    /// For each driver, by number: the value of `full_read` when a read last contained the driver.
     seen_in_read: Vec<u8>,
-    /// Number of the current or last full read; wraps.
+    /// Counts the full reads; wraps. A full read returns the positions of all drivers.
     full_read: u8,
     rows: Vec<Row>,
     /// Buffer in which the next `rows` are built.
@@ -157,19 +158,19 @@ impl Fleet {
         (0..u32::MAX).zip(&self.fixes).filter(|(_, fix)| fix.received_ms != i64::MIN)
     }
 
-    /// Returns names and groups.
+    /// Returns the names and groups of drivers.
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// Replaces names and groups.
+    /// Replaces the names and groups of drivers.
     pub fn set_directory(&mut self, directory: Arc<Directory>) {
         self.directory = directory;
         self.groups.clear();
         if self.directory.has_groups() {
-            let numbers = 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX);
-            self.groups.extend(numbers.map(|number| self.directory.group(self.ids.id(number))));
+            let all = 0..u32::try_from(self.ids.numbers()).unwrap_or(u32::MAX);
+            self.groups.extend(all.map(|number| self.directory.group(self.ids.id(number))));
         }
     }
 
@@ -220,7 +221,7 @@ impl Fleet {
         } else {
             (self.fixes[index], self.seen_in_read[index]) = (fix, self.full_read);
         }
-        // Names may be read before the first driver: `groups` is still empty then.
+        // The directory may have arrived before the first driver, while `groups` was empty.
         if self.directory.has_groups() {
             self.groups.resize(self.fixes.len(), NO_GROUP);
             self.groups[index] = self.directory.group(id);
@@ -335,9 +336,9 @@ impl Fleet {
         found.into_iter().map(|id| String::from_utf8_lossy(id).into_owned()).collect()
     }
 
-    /// Returns the first `limit` ids of drivers whose id or name contains `text`, in any case and
-    /// without regard to accents: first the ids that begin with the text, then the others, each in
-    /// alphabetical order. An empty string matches every driver.
+    /// Returns the first `limit` ids of drivers whose id or name contains `text`, ignoring case and
+    /// accents. Ids that begin with `text` come first; both parts are in alphabetical order. An
+    /// empty string matches every driver.
     #[must_use]
     pub fn find_anywhere(
         &self,
@@ -362,8 +363,8 @@ impl Fleet {
         found.into_iter().map(|(_, id)| id.to_owned()).collect()
     }
 
-    /// Returns the first `limit` ids, in alphabetical order, of drivers whose name contains
-    /// `folded` and whose id does not. [`directory::fold`] has returned `folded`.
+    /// Returns the first `limit` ids, in alphabetical order, of drivers whose name contains the
+    /// search text but whose id does not. `folded`: the search text after [`directory::fold`].
     #[must_use]
     pub fn find_by_name(
         &self,
@@ -399,8 +400,8 @@ impl Fleet {
     }
 }
 
-/// Returns the offset in `id` (ASCII) at which `folded` (in lower case) begins; `None`: `id` does
-/// not contain it.
+/// Returns the offset of `folded` (in lower case) in `id` (ASCII, in any case). `None` if `id` does
+/// not contain `folded`.
 fn position(id: &[u8], folded: &[u8]) -> Option<usize> {
     if folded.is_empty() {
         return Some(0);
@@ -408,7 +409,7 @@ fn position(id: &[u8], folded: &[u8]) -> Option<usize> {
     id.windows(folded.len()).position(|window| window.eq_ignore_ascii_case(folded))
 }
 
-/// Adds an item to the first `limit` items in order, if it is one of them.
+/// Inserts `item` into the sorted list `found`, and drops all but the first `limit` items.
 fn keep_first<T: Ord>(found: &mut Vec<T>, item: T, limit: usize) {
     let place = found.partition_point(|known| *known < item);
     if place < limit {

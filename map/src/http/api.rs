@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, State as FromState};
+use axum::extract::{Path, RawQuery, State as StateExtractor};
 use axum::http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -27,7 +27,7 @@ use super::files;
 use super::refusal::Refusal;
 use super::state::{State, Viewer, until_shutdown};
 use super::writes::{may_edit_fences, may_write};
-use crate::fleet::look::{Look, Scope};
+use crate::fleet::filter::{Scope, Selection};
 use crate::fleet::{Fix, Fleet, UNKNOWN};
 use crate::live::Tick;
 use crate::params::{self, Params};
@@ -37,10 +37,10 @@ use crate::wire;
 const POSITIONS_MAX: usize = 10_000;
 /// Default number of drivers in one response.
 const DRIVERS_DEFAULT: usize = 20;
-/// The query loop counts as hung after this long without an iteration: a query takes at most about
-/// a minute.
+/// Time without an iteration after which the query loop counts as hung. One query takes at most
+/// about a minute.
 const SILENT_MAX: Duration = Duration::from_secs(120);
-/// Interval of comments on an idle stream, so that proxies keep it open.
+/// Interval at which an idle stream sends a comment, so that proxies keep the stream open.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> Router<Arc<State>> {
@@ -59,7 +59,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 
 /// Returns the settings that the page needs, and what the viewer may see and do.
 async fn config(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
@@ -92,10 +92,10 @@ async fn config(
     })))
 }
 
-/// Returns the requested tiles whose versions differ from the client's, all in one response: a
-/// request costs more than the bytes of a tile.
+/// Returns those of the requested tiles whose versions differ from the client's. All are in one
+/// response, because a request costs more than the bytes of a tile.
 async fn live_tiles(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -104,10 +104,11 @@ async fn live_tiles(
     let wanted = params.tiles().map_err(bad)?;
     let (states, group) = (params.states().map_err(bad)?, params.group().map_err(bad)?);
     state.live.wait_until_fresh().await.map_err(unavailable)?;
-    let look = Look { scope: viewer.scope.in_group(&state.live.fleet(), group), states };
-    let kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &look);
-    let current =
-        wanted.into_iter().map(|(tile, known)| (state.live.tile(tile, kind, &look), known));
+    let selection = Selection { scope: viewer.scope.in_group(&state.live.fleet(), group), states };
+    let tile_kind = state.live.kind(wanted.iter().map(|(tile, _)| *tile), &selection);
+    let current = wanted
+        .into_iter()
+        .map(|(tile, known)| (state.live.tile(tile, tile_kind, &selection), known));
     let changed: Vec<_> = current
         .filter(|(part, known)| *known != Some(part.version))
         .map(|(part, _)| part)
@@ -129,7 +130,7 @@ async fn live_tiles(
 
 /// Streams one tick a second as server-sent events, until the client disconnects.
 async fn stream(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
@@ -184,7 +185,7 @@ impl Listener {
     /// link has expired, or the process shuts down.
     async fn next(&mut self) -> Option<Bytes> {
         if std::mem::take(&mut self.is_new) {
-            // If nothing has been read yet, the tick has the state `away`.
+            // Ignore the error: if nothing has been read yet, the tick has the state `away`.
             let _ = self.state.live.wait_until_fresh().await;
             return Some(self.event());
         }
@@ -204,7 +205,7 @@ impl Listener {
 
     fn event(&mut self) -> Bytes {
         let tick = self.ticks.borrow_and_update().clone();
-        // Names and groups may be read after the stream began.
+        // Apply the group again for each event: the groups may have changed since the last one.
         let scope = self.scope.in_group(&self.state.live.fleet(), &self.group);
         event(&self.state.live.tick_for(&scope, &tick))
     }
@@ -252,9 +253,10 @@ impl Position {
     }
 }
 
-/// Returns the positions in a box whose messages arrived at a time or later.
+/// Returns the positions in `bbox`. With `since`, only those that were received at that time or
+/// later.
 async fn positions(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -265,8 +267,8 @@ async fn positions(
     let mut points = Vec::new();
     {
         let fleet = state.live.fleet();
-        let look = Look { scope: viewer.scope, ..Look::default() };
-        let filter = state.live.filter(&fleet, &look);
+        let selection = Selection { scope: viewer.scope, ..Selection::default() };
+        let filter = state.live.filter(&fleet, &selection);
         let inside = fleet.rows().iter().filter(|row| bbox.contains(row.lat_e7, row.lng_e7));
         let inside = inside.filter(|row| filter.allows(row.number()));
         let inside = inside.map(|row| (fleet.id(row.number()), fleet.fix(row.number())));
@@ -283,9 +285,9 @@ async fn positions(
     Ok(compressible(&headers, JSON, json.to_string().into_bytes()))
 }
 
-/// Searches drivers by the beginning of the id, or by a part of the id or the name.
+/// Searches drivers: `prefix` is the beginning of the id, `find` a part of the id or the name.
 async fn drivers(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
 ) -> Answer {
@@ -295,7 +297,8 @@ async fn drivers(
     let text = params.find().map_err(bad)?;
     state.live.wait_until_fresh().await.map_err(unavailable)?;
     let fleet = state.live.fleet();
-    let filter = state.live.filter(&fleet, &Look { scope: viewer.scope, ..Look::default() });
+    let filter =
+        state.live.filter(&fleet, &Selection { scope: viewer.scope, ..Selection::default() });
     let drivers = match text {
         Some(text) => fleet.find_anywhere(text, |number| filter.allows(number), limit),
         None => fleet.search(prefix, |number| filter.allows(number), limit),
@@ -313,7 +316,7 @@ fn named_driver(fleet: &Fleet, id: &str) -> serde_json::Value {
 
 /// Returns a driver's newest fix.
 async fn driver(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -324,17 +327,17 @@ async fn driver(
     Ok(answer(&Position::new(id, &fix)))
 }
 
-/// Returns names and groups of the requested drivers, without those outside the viewer's scope.
+/// Returns the names and groups of the requested drivers that are in the viewer's scope.
 async fn names(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Answer {
     let params = Params::new(query.as_deref(), &["of"]).map_err(bad)?;
     let ids = params.drivers().map_err(bad)?;
-    // The request counts as one of a viewer, so that the map reads names as long as they are
-    // requested. Names may be known before the first position.
+    // This call records the request, so that the map goes on reading names while a client asks for
+    // them. Ignore its error: names may be known before the first position.
     let _ = state.live.wait_until_fresh().await;
     let fleet = state.live.fleet();
     let seen = ids.iter().filter(|id| viewer.scope.has(&fleet, id));
@@ -342,20 +345,21 @@ async fn names(
     Ok(compressible(&headers, JSON, json!({ "names": names }).to_string().into_bytes()))
 }
 
-async fn livez(FromState(state): FromState<Arc<State>>) -> Response {
+async fn livez(StateExtractor(state): StateExtractor<Arc<State>>) -> Response {
     let silent = state.live.silent_for();
     let reason = (silent > SILENT_MAX)
         .then(|| format!("live: the query loop has been hung for {} s", silent.as_secs()));
     verdict("alive", &reason.into_iter().collect::<Vec<_>>())
 }
 
-async fn readyz(FromState(state): FromState<Arc<State>>) -> Response {
+async fn readyz(StateExtractor(state): StateExtractor<Arc<State>>) -> Response {
     let unready_reasons: Vec<_> =
         files::unready_reason().into_iter().chain(state.live.unready_reasons()).collect();
     verdict("ready", &unready_reasons)
 }
 
-/// Returns 200 with the text `good`, or 503 with one line for each of the `reasons` why it is not.
+/// Returns 200 with the text `good` if there are no `reasons` against it, else 503 with one reason
+/// per line.
 fn verdict(good: &str, reasons: &[String]) -> Response {
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let text = if reasons.is_empty() { good.to_owned() } else { reasons.join("\n") };
@@ -363,7 +367,7 @@ fn verdict(good: &str, reasons: &[String]) -> Response {
 }
 
 async fn metrics(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
 ) -> Response {
     if !viewer.scope.is_all() {

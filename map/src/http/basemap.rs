@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State as FromState;
+use axum::extract::State as StateExtractor;
 use axum::http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -19,7 +19,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 
 /// Returns one range. A request without a range is refused, because the file may be gigabytes long.
 async fn range(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let refused = |status, message: &str| Refusal(status, message.to_owned());

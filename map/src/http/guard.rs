@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State as FromState};
+use axum::extract::{MatchedPath, Request, State as StateExtractor};
 use axum::http::header::{
     AUTHORIZATION, COOKIE as COOKIE_HEADER, HOST, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE,
 };
@@ -48,7 +48,7 @@ pub(super) fn wrap(router: Router, state: Arc<State>) -> Router {
 }
 
 async fn count_request(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -85,7 +85,7 @@ fn headers(map: &Map) -> Vec<(HeaderName, HeaderValue)> {
 }
 
 async fn add_headers(
-    FromState(headers): FromState<Arc<Vec<(HeaderName, HeaderValue)>>>,
+    StateExtractor(headers): StateExtractor<Arc<Vec<(HeaderName, HeaderValue)>>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -95,7 +95,7 @@ async fn add_headers(
 }
 
 async fn authenticate(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     mut request: Request,
     next: Next,
 ) -> Response {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::extract::{Path, RawQuery, State as FromState};
+use axum::extract::{Path, RawQuery, State as StateExtractor};
 use axum::http::header::CONTENT_DISPOSITION;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::routing::get;
@@ -22,7 +22,7 @@ use super::refusal::Refusal;
 use super::state::{State, Viewer};
 use super::writes::put_fence;
 use crate::fleet::directory::fold;
-use crate::fleet::look::Look;
+use crate::fleet::filter::Selection;
 use crate::params::{self, Params};
 use crate::store::Error;
 // The aliases avoid the names of the handlers below.
@@ -48,7 +48,7 @@ pub(super) fn routes() -> Router<Arc<State>> {
 }
 
 async fn attributes(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -70,7 +70,7 @@ async fn attributes(
 }
 
 async fn list(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -87,8 +87,8 @@ async fn list(
     } else {
         fresh.map_err(unavailable)?;
         let fleet = state.live.fleet();
-        let look = Look { scope: Arc::clone(&viewer.scope), ..Look::default() };
-        let scope = state.live.filter(&fleet, &look);
+        let selection = Selection { scope: Arc::clone(&viewer.scope), ..Selection::default() };
+        let scope = state.live.filter(&fleet, &selection);
         // One more than the list may have, so that the list knows whether some are left out.
         fleet.find_by_name(&folded, |number| scope.allows(number), filtered::DRIVERS_MAX + 1)
     };
@@ -105,7 +105,7 @@ async fn list(
 }
 
 async fn fences(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -119,7 +119,7 @@ async fn fences(
 
 /// Returns the visits to a fence.
 async fn visits(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -139,7 +139,7 @@ async fn visits(
 
 /// Returns since when a driver has stayed at the newest fix.
 async fn standing(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -158,7 +158,7 @@ async fn standing(
 
 /// Returns the days on which a driver has fixes.
 async fn days(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -173,7 +173,7 @@ async fn days(
 }
 
 async fn alerts(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -195,7 +195,7 @@ async fn alerts(
 }
 
 async fn past(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -208,7 +208,7 @@ async fn past(
 }
 
 async fn track(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -236,7 +236,7 @@ async fn track(
 }
 
 async fn cells(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,

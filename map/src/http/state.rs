@@ -14,7 +14,7 @@ use crate::answer_cache::AnswerCache;
 use crate::config;
 use crate::driver::Columns;
 use crate::fences::Unreadable;
-use crate::fleet::look::Scope;
+use crate::fleet::filter::Scope;
 use crate::live::Live;
 use crate::store::Store;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
-use axum::extract::State as FromState;
+use axum::extract::State as StateExtractor;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
@@ -155,7 +155,7 @@ fn too_slow(timeout: Duration, limit: Duration) -> String {
 
 /// Stores, changes or ends a fence, from a GeoJSON Feature.
 pub(super) async fn put_fence(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,
@@ -191,7 +191,7 @@ pub(super) async fn put_fence(
 
 /// Records that the viewer has seen an alert.
 async fn acknowledge_alert(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,
@@ -228,7 +228,7 @@ struct LinkRequest {
 
 /// Signs a link that shows these drivers and groups, if the viewer may see them.
 async fn make_link(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,
@@ -268,7 +268,7 @@ async fn make_link(
 
 /// Stores cards of drivers, from CSV or a JSON array.
 async fn put_cards(
-    FromState(state): FromState<Arc<State>>,
+    StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
     headers: HeaderMap,
     body: Body,

@@ -27,7 +27,7 @@ use self::reading::{PERIOD, Reading, ms};
 pub use self::tick::{State, States, Tick};
 use crate::config;
 use crate::fleet::Fleet;
-use crate::fleet::look::{Ages, Filter, Look, Scope, Summary, summary};
+use crate::fleet::filter::{Ages, Filter, Scope, Selection, Summary, summary};
 use crate::fleet::parts::Parts;
 use crate::geo::Tile;
 use crate::metrics::Metrics;
@@ -64,7 +64,7 @@ type LazyTile = Arc<OnceLock<Arc<Part>>>;
 #[derive(Default)]
 struct Tiles {
     generation: u64,
-    by_key: HashMap<(Tile, Kind, Look), LazyTile>,
+    by_key: HashMap<(Tile, Kind, Selection), LazyTile>,
     /// Memory of the encoded tiles.
     bytes: usize,
 }
@@ -178,10 +178,10 @@ impl Live {
         Tick { rate: None, ..tick.clone().with_counts(&counts) }
     }
 
-    /// Builds the filter of a look, as of the last tick.
+    /// Builds the filter of a selection, as of the last tick.
     #[must_use]
-    pub fn filter<'a>(&self, fleet: &'a Fleet, look: &Look) -> Filter<'a> {
-        Filter::new(fleet, look, self.ages, self.tick.borrow().now)
+    pub fn filter<'a>(&self, fleet: &'a Fleet, selection: &Selection) -> Filter<'a> {
+        Filter::new(fleet, selection, self.ages, self.tick.borrow().now)
     }
 
     #[must_use]
@@ -227,13 +227,13 @@ impl Live {
 
     /// Returns what the tiles of a view have: a point for each driver, or cells that count drivers.
     #[must_use]
-    pub fn kind(&self, view: impl Iterator<Item = Tile> + Clone, look: &Look) -> Kind {
+    pub fn kind(&self, view: impl Iterator<Item = Tile> + Clone, selection: &Selection) -> Kind {
         let fleet = self.fleet();
-        tiles::kind(&fleet, view, &self.filter(&fleet, look), self.points_max)
+        tiles::kind(&fleet, view, &self.filter(&fleet, selection), self.points_max)
     }
 
     /// Returns a tile of the current generation, from the cache if possible.
-    pub fn tile(&self, tile: Tile, kind: Kind, look: &Look) -> Arc<Part> {
+    pub fn tile(&self, tile: Tile, kind: Kind, selection: &Selection) -> Arc<Part> {
         let generation = self.tick.borrow().generation;
         let lazy_tile = {
             let mut tiles = lock(&self.tiles);
@@ -241,9 +241,13 @@ impl Live {
                 *tiles = Tiles { generation, ..Tiles::default() };
             }
             if tiles.bytes < TILES_BYTES_MAX {
-                Arc::clone(tiles.by_key.entry((tile, kind, look.clone())).or_default())
+                Arc::clone(tiles.by_key.entry((tile, kind, selection.clone())).or_default())
             } else {
-                tiles.by_key.get(&(tile, kind, look.clone())).map(Arc::clone).unwrap_or_default()
+                tiles
+                    .by_key
+                    .get(&(tile, kind, selection.clone()))
+                    .map(Arc::clone)
+                    .unwrap_or_default()
             }
         };
         let mut was_encoded = false;
@@ -253,7 +257,7 @@ impl Live {
             let fleet = self.fleet();
             Arc::new(Part::new(
                 tile,
-                &tiles::cut(&fleet, tile, kind, &self.filter(&fleet, look), now_ms),
+                &tiles::cut(&fleet, tile, kind, &self.filter(&fleet, selection), now_ms),
             ))
         });
         if was_encoded {
@@ -523,8 +527,8 @@ mod tests {
         for x in 0..10 {
             let tile = Tile::new(14, x, 0).expect("a tile");
             // The second request finds the tile in the cache.
-            live.tile(tile, Kind::Points, &Look::default());
-            live.tile(tile, Kind::Points, &Look::default());
+            live.tile(tile, Kind::Points, &Selection::default());
+            live.tile(tile, Kind::Points, &Selection::default());
         }
         let tiles = lock(&live.tiles);
         assert_eq!((tiles.by_key.len(), live.metrics.tiles_cut.get()), (10, 10));

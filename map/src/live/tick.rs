@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::fleet::look::{State as DriverState, Summary};
+use crate::fleet::filter::{State as DriverState, Summary};
 
 /// State of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use milepost_map::fleet::directory::Directory;
-use milepost_map::fleet::look::{Ages, Scope, summary};
+use milepost_map::fleet::filter::{Ages, Scope, summary};
 use milepost_map::fleet::{DRIVER_BYTES, Fix, Fleet};
 use milepost_map::geo::Tile;
 use proptest::prelude::*;

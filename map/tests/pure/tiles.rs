@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use milepost_map::fleet::look::{Ages, Filter, Look};
+use milepost_map::fleet::filter::{Ages, Filter, Selection};
 use milepost_map::fleet::{Fix, Fleet, UNKNOWN};
 use milepost_map::geo::{Tile, square};
 use milepost_map::tiles::{Kind, cut, kind};
@@ -31,8 +31,8 @@ pub fn fix(lat: f64, lng: f64) -> Fix {
 
 /// Returns a filter that shows every driver, however old its fix is.
 pub fn everyone(fleet: &Fleet) -> Filter<'_> {
-    let look = Look { states: u8::MAX, ..Look::default() };
-    Filter::new(fleet, &look, Ages { silent_s: 300, hidden_s: 86_400 }, NOW_MS)
+    let selection = Selection { states: u8::MAX, ..Selection::default() };
+    Filter::new(fleet, &selection, Ages { silent_s: 300, hidden_s: 86_400 }, NOW_MS)
 }
 
 fn fleet(places: &[(f64, f64)]) -> Fleet {

@@ -8,7 +8,7 @@ use super::{Fleet, Row, UNKNOWN};
 /// Speed below which a driver counts as standing, in cm/s: GPS noise alone can look this fast.
 const STANDING_CMS: u16 = 50;
 
-/// A driver's state; the discriminant is its bit in [`Look::states`].
+/// A driver's state; the discriminant is its bit in [`Selection::states`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Moving = 1,
@@ -135,21 +135,22 @@ impl Scope {
     }
 }
 
-/// The scope and the states that a viewer sees. Viewers with an equal look share tiles.
+/// The drivers that a viewer selects, by scope and state. Viewers with equal selections share
+/// tiles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Look {
+pub struct Selection {
     pub scope: Arc<Scope>,
     /// Bits of [`State`].
     pub states: u8,
 }
 
-impl Default for Look {
+impl Default for Selection {
     fn default() -> Self {
         Self { scope: Arc::default(), states: State::SHOWN }
     }
 }
 
-/// A [`Look`] as of a given time, with its groups and drivers resolved to the fleet's numbers.
+/// A [`Selection`] as of a given time, with its groups and drivers resolved to the fleet's numbers.
 pub struct Filter<'a> {
     fleet: &'a Fleet,
     ages: Ages,
@@ -162,15 +163,15 @@ pub struct Filter<'a> {
 
 impl<'a> Filter<'a> {
     #[must_use]
-    pub fn new(fleet: &'a Fleet, look: &Look, ages: Ages, now_ms: i64) -> Self {
-        let allowed = match &*look.scope {
+    pub fn new(fleet: &'a Fleet, selection: &Selection, ages: Ages, now_ms: i64) -> Self {
+        let allowed = match &*selection.scope {
             Scope::All => None,
             Scope::Only { groups, drivers } => Some((
                 fleet.directory().flags(|name| groups.contains(name)),
                 drivers.iter().filter_map(|id| fleet.number(id)).collect(),
             )),
         };
-        Self { fleet, ages, now_s: now_ms / 1_000, states: look.states, allowed }
+        Self { fleet, ages, now_s: now_ms / 1_000, states: selection.states, allowed }
     }
 
     /// Returns whether the scope contains the driver.
@@ -186,7 +187,7 @@ impl<'a> Filter<'a> {
         self.ages.state(ts_s, speed_cms, self.now_s)
     }
 
-    /// Returns whether the scope contains the driver, and the look shows the driver's state.
+    /// Returns whether the scope contains the driver and the driver's state is selected.
     #[must_use]
     pub fn shows(&self, row: &Row) -> bool {
         self.state(i64::from(row.ts_s), row.speed_cms) as u8 & self.states != 0
@@ -209,8 +210,8 @@ pub struct Summary {
 /// Counts the drivers of a scope.
 #[must_use]
 pub fn summary(fleet: &Fleet, scope: &Arc<Scope>, ages: Ages, now_ms: i64) -> Summary {
-    let look = Look { scope: Arc::clone(scope), ..Look::default() };
-    let filter = Filter::new(fleet, &look, ages, now_ms);
+    let selection = Selection { scope: Arc::clone(scope), ..Selection::default() };
+    let filter = Filter::new(fleet, &selection, ages, now_ms);
     let mut summary = Summary::default();
     for (number, fix) in fleet.fixes() {
         if !filter.allows(number) {
