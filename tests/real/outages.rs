@@ -13,7 +13,7 @@ use crate::world::{
     wait_for_metric, world,
 };
 
-/// Time for which `scripted_resolver.c` does not answer.
+/// Time for which `scripted_resolver.c` delays an answer.
 const RESOLVER_HANG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -35,7 +35,7 @@ fn kill_9_under_load_loses_nothing() -> Result<()> {
 }
 
 #[test]
-fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<()> {
+fn sigterm_and_restart_under_load_lose_nothing() -> Result<()> {
     let world = world("sigterm")?;
     let mut milepost = world.settings.run()?;
     let fleet = publish_in_background(world.plan("term", 3_000, 5));
@@ -48,7 +48,7 @@ fn sigterm_and_restart_of_the_only_member_under_load_loses_nothing() -> Result<(
     assert!(verdict.is_exact(), "{verdict}");
     assert_eq!(
         verdict.duplicates_raw, 0,
-        "a shutdown acknowledges all it received, so nothing is redelivered"
+        "a shutdown acknowledges every received message, so the broker redelivers none"
     );
     Ok(())
 }
@@ -66,7 +66,11 @@ fn start_waits_for_servers_that_are_not_up_yet() -> Result<()> {
         Ok(unready && milepost.process.log()?.contains("waiting for ClickHouse"))
     })?;
     assert!(milepost.get("/livez").is_ok());
-    assert_eq!(milepost.terminate(SOON)?, 0, "no message was received, so none is left");
+    assert_eq!(
+        milepost.terminate(SOON)?,
+        0,
+        "milepost received no message, so it leaves none unstored"
+    );
     Ok(())
 }
 
@@ -91,7 +95,7 @@ fn names_resolve_in_parallel_and_shutdown_ignores_a_hung_resolver() -> Result<()
             .collect();
         Ok(times_ms.len() >= 3)
     })?;
-    // Sequential lookups would take three seconds each.
+    // If the lookups ran one after the other, they would start three seconds apart.
     assert!(
         times_ms.get(2).zip(times_ms.first()).is_some_and(|(third, first)| third - first < 2_500),
         "the names were looked up at {times_ms:?} ms"
@@ -132,7 +136,7 @@ fn milepost_reconnects_after_a_broker_outage() -> Result<()> {
 }
 
 #[test]
-fn clickhouse_outage_loses_nothing_and_shutdown_reports_it() -> Result<()> {
+fn shutdown_during_a_clickhouse_outage_loses_nothing() -> Result<()> {
     let folder = lab_stack::folder()?;
     let broker = Broker::start(folder.path())?;
     let mut server = ClickHouse::start(folder.path())?;
@@ -152,7 +156,11 @@ fn clickhouse_outage_loses_nothing_and_shutdown_reports_it() -> Result<()> {
         "the second message is not durable, so it is not acknowledged"
     );
     wait_until("milepost is not ready", SOON, || Ok(milepost.get("/readyz").is_err()))?;
-    assert_eq!(milepost.terminate(SOON)?, EXIT_INCOMPLETE, "data is left in the broker");
+    assert_eq!(
+        milepost.terminate(SOON)?,
+        EXIT_INCOMPLETE,
+        "the second message is left in the broker"
+    );
 
     let server = server.restart()?;
     assert_eq!(
@@ -191,7 +199,7 @@ fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
             .get("/readyz")
             .is_err_and(|error| error.to_string().contains("milepost migrate")))
     })?;
-    wait_until("milepost subscribes without tables, so that no session expires", SOON, || {
+    wait_until("milepost subscribes although the tables are missing", SOON, || {
         Ok(milepost.metric("mqtt_connected")? == 4.0)
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -235,7 +243,7 @@ fn remaining_member_receives_all_messages_once_the_other_leaves() -> Result<()> 
 /// ClickHouse is unreachable at first. Then its clock is an hour ahead of this host's, and finally
 /// both clocks agree.
 #[test]
-fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
+fn fix_from_the_future_is_deferred_until_the_clocks_agree() -> Result<()> {
     let world = world("clock_at_start")?;
     let phase = Arc::new(AtomicU8::new(0));
     let current_phase = Arc::clone(&phase);
@@ -279,8 +287,8 @@ fn fix_from_the_future_waits_until_the_clock_is_compared() -> Result<()> {
     wait_until("milepost is ready", SOON, || Ok(milepost.get("/readyz").is_ok()))
 }
 
-/// Starts a proxy that refuses statements that contain `fragment` while a switch is on. Returns the
-/// proxy's URL and the switch.
+/// Starts a proxy with a switch. While the switch is on, the proxy refuses each statement that
+/// contains `fragment`. Returns the proxy's URL and the switch.
 fn start_refusing_proxy(
     world: &World,
     fragment: &'static str,
@@ -299,8 +307,8 @@ fn start_refusing_proxy(
     Ok((url, switch))
 }
 
-/// The login is revoked while no insert is in flight. So milepost must detect the refusal with a
-/// query, and not only with a failed insert.
+/// The login is revoked while no insert is in flight, so milepost must detect the refusal with a
+/// query.
 #[test]
 fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     let world = world("revoked")?;
@@ -320,8 +328,8 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
     wait_for_metric(&milepost, "positions_in_flight", 1.0)?;
-    // At shutdown, milepost spools the batches that it may spool. After a refused login it may
-    // spool none: the messages stay with the broker.
+    // A shutdown usually spools the open batches. After a refused login it must not: the messages
+    // stay with the broker.
     assert_eq!(milepost.terminate(SOON)?, EXIT_INCOMPLETE);
     let listed = settings.call(&["spool", "list"])?.1;
     assert!(listed.contains("0 batches"), "{listed}");
@@ -332,7 +340,7 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
 }
 
 #[test]
-fn erased_list_older_than_35_s_stops_inserts() -> Result<()> {
+fn inserts_stop_while_the_erased_list_cannot_be_read() -> Result<()> {
     let world = world("old_list")?;
     let (url, is_refused) = start_refusing_proxy(
         &world,

@@ -1,5 +1,5 @@
-//! Tests three faults that occur at an unfortunate moment: the address of a host name changes at
-//! run time, a process is frozen during a write, a node hangs when a drain connects.
+//! Tests three faults at an unfortunate moment: the address of a host name changes at run time, a
+//! process freezes during a write, and a node hangs when a drain connects to it.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -41,23 +41,23 @@ fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     let world = world("moving_name")?;
     let first = Proxy::start(world.broker.port)?;
     forward_second_address(first.port, world.broker.port)?;
-    let name = world.folder.path().join("address");
-    std::fs::write(&name, "127.0.0.1\n")?;
+    let address_file = world.folder.path().join("address");
+    std::fs::write(&address_file, "127.0.0.1\n")?;
     let mut milepost = world
         .settings
         .clone()
         .with("MQTT__URL", format!("mqtt://moving.test:{}", first.port))
         .with_preloaded("tests/real/moving_name.c")?
-        .with_variable("MOVING_NAME", name.display().to_string())
+        .with_variable("MOVING_NAME", address_file.display().to_string())
         .run()?;
     let fleet = publish_in_background(world.plan("moving", 500, 10));
     wait_for_metric(&milepost, "acks_total", 500.0)?;
     first.set(Fault::Refuse);
-    // For a while the name has no address at all.
-    std::fs::write(&name, "")?;
+    // For a while, the host name has no address.
+    std::fs::write(&address_file, "")?;
     std::thread::sleep(Duration::from_secs(3));
     let before = milepost.metric("acks_total")?;
-    std::fs::write(&name, "127.0.0.2\n")?;
+    std::fs::write(&address_file, "127.0.0.2\n")?;
     wait_for_metric(&milepost, "acks_total", before + 500.0)?;
     let verdict = world.verify(&finish(fleet)?)?;
     assert!(verdict.is_exact(), "{verdict}");
@@ -65,10 +65,10 @@ fn milepost_follows_a_broker_to_its_new_address() -> Result<()> {
     Ok(())
 }
 
-/// A process sends an insert, and is frozen before it gets the answer. The engine commits the
-/// insert, and a second process starts meanwhile.
+/// A process sends an insert, and freezes before the answer arrives. The engine commits the insert,
+/// and a second process takes over before the first one continues.
 #[test]
-fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
+fn process_that_freezes_during_an_insert_repeats_no_event() -> Result<()> {
     let world = world("events_frozen")?;
     let yard = world.folder.path().join("yard.json");
     std::fs::write(&yard, YARD)?;
@@ -76,11 +76,11 @@ fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
         world.settings.call(&["fences", "import", &yard.display().to_string()])?;
     ensure!(code == 0, "{printed}");
     let (arrived, frozen) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (server_arrived, server_frozen) = (Arc::clone(&arrived), Arc::clone(&frozen));
+    let (arrived_clone, frozen_clone) = (Arc::clone(&arrived), Arc::clone(&frozen));
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         let is_write = statement.contains("query=INSERT") && statement.contains("events");
-        if is_write && !server_arrived.swap(true, Ordering::SeqCst) {
-            while !server_frozen.load(Ordering::SeqCst) {
+        if is_write && !arrived_clone.swap(true, Ordering::SeqCst) {
+            while !frozen_clone.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -126,16 +126,16 @@ fn events_process_frozen_during_an_insert_repeats_no_event() -> Result<()> {
     // Both processes publish, and the newest state remains.
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE mqtt_at IS NULL", "0", SOON)?;
     wait_until("the broker retains the newest state", SOON, || retains("left"))?;
-    // Leave the first process time to publish an older state.
+    // Wait, so that the first process could publish an older state by mistake.
     std::thread::sleep(Duration::from_secs(3));
     ensure!(retains("left")?, "an older state replaced the newest one");
     wait_for_count("4")
 }
 
-/// The node with sessions of the lost member hangs: it accepts TCP connections, but answers
-/// nothing.
+/// The lost member has sessions on a node that hangs: the node accepts TCP connections, but never
+/// answers.
 #[test]
-fn drain_empties_sessions_of_a_hung_node_through_the_other_node() -> Result<()> {
+fn drain_of_a_hung_node_goes_through_the_other_node() -> Result<()> {
     let world = cluster("drain_hung", "local")?;
     let member = |name: &str| {
         let settings = world.settings.clone().with("MQTT__SESSION_EXPIRY", "10m");
