@@ -21,9 +21,9 @@ pub(crate) enum Benchmark {
     Micro,
 }
 
-/// Returns the commands of a benchmark, in order. They run in the root of the repository. They
-/// build the whole workspace, like `make bench` before them: for fewer packages, cargo would choose
-/// other features, and build the dependencies again.
+/// Returns the commands of a benchmark, in order. They run in the root of the repository. Like
+/// `make bench`, they build the whole workspace: for fewer packages, cargo would choose other
+/// features, and build the dependencies again.
 fn commands(benchmark: Benchmark) -> &'static [&'static str] {
     match benchmark {
         Benchmark::Peers => &[],
@@ -51,8 +51,8 @@ fn commands(benchmark: Benchmark) -> &'static [&'static str] {
     }
 }
 
-/// Runs the commands of a benchmark, and returns `true`. Fails if a command fails. `more` is passed
-/// to the command that measures.
+/// Runs the commands of a benchmark, and returns `true` if all succeed. `more`: arguments for the
+/// command that measures.
 pub(crate) fn run(benchmark: Benchmark, more: &[String]) -> Result<bool> {
     let venv = std::env::var("VENV_DIR").unwrap_or_else(|_| ".local/venv".to_owned());
     let python = format!("{venv}/bin/python");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::kind::Kind;
 
-/// Seconds at the start of a step that do not count: JIT compilers are still compiling, and the
-/// first batches are filling.
+/// Seconds at the start of a step that are not counted, while JIT compilers compile and the first
+/// batches fill.
 pub(crate) const WARM_UP_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub(crate) struct Case {
     pub(crate) repetitions: u32,
     /// The value of milepost's `mqtt.connections`. `None`: its default.
     pub(crate) connections: Option<u32>,
-    /// Number of times the consumer is killed under load. If it is killed, its CPU and memory are
-    /// not reported.
+    /// Number of times that the consumer is killed under load. Its CPU and memory are reported only
+    /// if this is 0.
     pub(crate) kills: u32,
     pub(crate) kinds: Vec<Kind>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Case {
 impl Case {
     /// Estimates the duration of a step.
     pub(crate) fn step_duration(&self) -> Duration {
-        // Starting the servers and the consumer, and verifying the store.
+        // Time to start the servers and the consumer, and to verify the stored rows.
         let overhead_seconds = if self.store == Store::Engine { 7 } else { 3 };
         Duration::from_secs(u64::from(WARM_UP_SECONDS + self.seconds + overhead_seconds))
     }
@@ -78,7 +78,7 @@ impl Case {
             title:
                 "kill -9 under load, three times: 10000 messages/s at QoS 1, Mosquitto → ClickHouse engine"
                     .to_owned(),
-            // Fewer drivers, because losses are compared driver by driver.
+            // Use fewer drivers, because losses are counted driver by driver.
             drivers: 500,
             seconds: 4,
             repetitions: 1,

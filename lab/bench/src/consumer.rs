@@ -14,13 +14,12 @@ use crate::peers;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(5);
 
-/// The programs of the consumers that take part. For an unavailable consumer, `found` has the
-/// reason.
+/// The programs of the requested consumers. For an unavailable consumer, `found` has the reason.
 #[derive(Debug)]
 pub(crate) struct Binaries {
     pub(crate) milepost: PathBuf,
     found: BTreeMap<Kind, Result<PathBuf, String>>,
-    /// Further arguments for the floor. They plant faults, with which tests check the benchmark.
+    /// Further arguments for the floor. They plant faults that tests expect the benchmark to find.
     pub(crate) floor_arguments: Vec<String>,
 }
 
@@ -43,7 +42,7 @@ impl Binaries {
         found.as_deref().map_err(String::as_str)
     }
 
-    /// Returns the reason for which a consumer is unavailable, or `None` if it is available.
+    /// Returns why a consumer is unavailable, or `None` if it is available.
     pub(crate) fn unavailable_reason(&self, kind: Kind) -> Option<&str> {
         self.path(kind).err()
     }
@@ -127,7 +126,7 @@ impl Consumer {
         match kind {
             Kind::Node => command.arg(peers::folder().join("consumer.js")),
             Kind::Telegraf => {
-                // Without this flag Telegraf replaces variables in strings only, and `qos` is a
+                // Without this flag, Telegraf replaces variables only in strings, but `qos` is a
                 // number.
                 command
                     .arg("--config")
@@ -147,7 +146,7 @@ impl Consumer {
 
     /// Waits until the consumer is subscribed, and returns the time since its start.
     pub(crate) fn wait_until_ready(&mut self) -> Result<Duration> {
-        let (path, expected) = self.kind.ready();
+        let (path, expected) = self.kind.readiness_probe();
         loop {
             if get(&format!("{}{path}", self.http)).is_ok_and(|text| text.contains(expected)) {
                 return Ok(self.began.elapsed());

@@ -1,4 +1,4 @@
-//! The figures of a step, computed from its samples of one second each.
+//! Computes the figures of a step from its samples, one per second.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result};
 use crate::cases::{Case, Source, Store, WARM_UP_SECONDS};
 use crate::trial::Trial;
 
-/// Smallest share of its rate that the generator must hold. Below this share, the generator fell
-/// behind.
+/// Smallest share of its rate that the generator must hold. Below this share, the generator has
+/// fallen behind.
 const RATE_MIN: f64 = 0.98;
-/// Rows that may be in flight at any time although the consumer keeps up: two batches, one open and
-/// one being inserted.
+/// Number of rows in flight from which the consumer is behind: more than two batches, of which one
+/// is open and one is being inserted.
 const ROWS_IN_FLIGHT: f64 = 10_000.0;
 /// Seconds of messages that two batches hold at low rates: one is open for a second while another
 /// is being inserted.
@@ -33,7 +33,7 @@ pub(crate) fn compute_figures(trial: &mut Trial, case: &Case) -> Result<()> {
     let charged = if counts_stored { stored } else { sent };
     trial.rate_held = sent / seconds;
     // The kernel counts the machine's CPU time in ticks, and the CPU time of this process exactly.
-    // So the difference may be slightly below zero on an idle machine.
+    // On an idle machine, their difference may therefore be slightly below zero.
     trial.others_cores = ((last.others_cpu_seconds - first.others_cpu_seconds) / seconds).max(0.0);
     trial.cpu_us_per_message = cpu * 1e6 / charged;
     trial.kernel_us_per_message = (last.kernel_seconds - first.kernel_seconds) * 1e6 / charged;
@@ -57,7 +57,7 @@ pub(crate) fn check_rate(trial: &mut Trial, target: f64) {
     }
 }
 
-/// Returns how many rows may be in flight at any time although the consumer keeps up.
+/// Returns how many rows a consumer that keeps up may have in flight.
 fn rows_in_flight(case: &Case) -> f64 {
     case.rate
         .map_or(ROWS_IN_FLIGHT, |rate| (SECONDS_IN_FLIGHT * f64::from(rate)).min(ROWS_IN_FLIGHT))

@@ -23,11 +23,11 @@ impl Kind {
 
     /// Returns the HTTP path that reports readiness, and the text that its answer contains once the
     /// consumer is ready.
-    pub(crate) fn ready(self) -> (&'static str, &'static str) {
+    pub(crate) fn readiness_probe(self) -> (&'static str, &'static str) {
         match self {
             Self::Milepost | Self::Node | Self::Floor => ("/readyz", ""),
-            // Telegraf's inputs count from the time when all of them have started; mqtt_consumer
-            // has started when its SUBACK arrives.
+            // Telegraf reports this metric once all inputs have started. mqtt_consumer has started
+            // when its SUBACK arrives.
             Self::Telegraf => ("/metrics", "internal_mqtt_consumer_messages_received"),
         }
     }

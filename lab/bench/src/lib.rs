@@ -84,7 +84,7 @@ pub struct Arguments {
     more: Vec<String>,
 }
 
-/// Runs the cases. Returns `true` if every row could be reported.
+/// Runs the cases. Returns `true` if the report has a figure in every row.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.what != Benchmark::Peers {
         return benchmarks::run(arguments.what, &arguments.more);
@@ -129,7 +129,7 @@ fn ensure_quiet() -> Result<()> {
 }
 
 fn select_cases(arguments: &Arguments) -> Result<Vec<Case>> {
-    // If both lists have a case with the same name, the case of the requested list counts.
+    // If both lists have a case with this name, use the one in the requested list.
     let (mut cases, others) = if arguments.full {
         (cases::full(), cases::quick())
     } else {
@@ -212,8 +212,8 @@ fn write_report(report: &Report, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the steps, case by case. Within a case, each repetition runs the consumers in another
-/// order.
+/// Returns the steps, case by case. The order of the consumers changes with each repetition of a
+/// case.
 fn steps(cases: &[Case]) -> Vec<(&Case, Kind, u32)> {
     let mut steps = Vec::new();
     for case in cases {

@@ -17,9 +17,9 @@ use crate::consumer::Consumer;
 use crate::servers::{Servers, broker_received, inserted_rows};
 use crate::trial::{Sample, Trial};
 
-/// Longest time after the load for which a lagging consumer may go on storing rows.
+/// Longest time after the load in which a lagging consumer may still store rows.
 pub(crate) const DRAINED_WITHIN: Duration = Duration::from_secs(180);
-/// A store that has not grown for this long counts as settled.
+/// Time without new rows after which a store counts as settled.
 pub(crate) const QUIET: Duration = Duration::from_secs(4);
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(2);
 const MIB: f64 = 1_048_576.0;
@@ -96,8 +96,8 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Waits until the count is complete, or has not changed for `quiet`. Returns `false` if it still
-/// changes after [`DRAINED_WITHIN`].
+/// Waits until the count is complete, or has not changed for `quiet`. Returns `false` if the count
+/// still changes after [`DRAINED_WITHIN`].
 pub(crate) fn wait_until_quiet(
     count: impl Fn() -> u64,
     is_complete: impl Fn(u64) -> bool,
@@ -127,14 +127,13 @@ pub(crate) fn sample(
     let began = Instant::now();
     let mut samples = Vec::new();
     for second in 0..=u64::from(WARM_UP_SECONDS + case.seconds) {
-        // Query the engine only in the first and last counted second, because that costs CPU.
+        // A query costs CPU, so query the engine only in the first and the last counted second.
         let queries_engine =
             [WARM_UP_SECONDS, WARM_UP_SECONDS + case.seconds].map(u64::from).contains(&second);
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
         consumer.process.ensure_alive()?;
         let usage = usage_of_tree(consumer.process.pid())?;
-        // Servers and consumers are children of this process; generator and sink are threads of
-        // this process.
+        // Servers and consumers are child processes; generator and sink are threads of this one.
         let bench = usage_of_tree(std::process::id())?;
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),
@@ -156,8 +155,8 @@ pub(crate) fn sample(
     Ok(samples)
 }
 
-/// Refuses the step unless the broker counted as many messages as the generator sent. Messages
-/// without a subscriber are sent, and counted, twice.
+/// Refuses the step unless the broker counted as many messages as the generator sent. A message
+/// without a subscriber is sent twice, and both count.
 pub(crate) fn check_count(trial: &mut Trial, servers: &Servers, manifest: &Manifest) -> Result<()> {
     let written = manifest.messages + manifest.no_subscriber;
     let counted = broker_received(servers.mqtt_port, written)?;

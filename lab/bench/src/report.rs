@@ -1,5 +1,5 @@
-//! The report: figures over repetitions and ratios between consumers, as JSON and as Markdown
-//! tables.
+//! Writes the report, as JSON and as Markdown tables: figures over repetitions, and ratios between
+//! consumers.
 //!
 //! A ratio is computed within a repetition: its two steps ran within minutes of each other, so the
 //! drift of the machine cancels out. Every ratio over several repetitions is printed with its
@@ -34,8 +34,8 @@ impl Column {
     }
 }
 
-/// Largest share of Node's CPU that the floor may use. Above this share, the floor is no lower
-/// bound.
+/// Largest share of Node's CPU that the floor may use. A floor above this share is not a useful
+/// lower bound.
 const FLOOR_MAX: f64 = 0.2;
 /// Largest spread of a ratio, as a share of its median. A larger spread means a noisy machine.
 const SPREAD_MAX: f64 = 0.25;
@@ -125,7 +125,7 @@ impl Figure {
     }
 }
 
-/// The steps of one consumer in one case, without those that were refused.
+/// The steps of one consumer in one case, without the refused ones.
 struct Row<'a> {
     kind: Kind,
     counted: Vec<&'a Trial>,
@@ -167,7 +167,7 @@ impl Row<'_> {
             return dash();
         }
         let (lost, twice) = (self.lost(), self.twice());
-        // Rows that a dead consumer has not stored may still be in the broker's queue.
+        // If the consumer is dead, do not call rows lost: they may still be in the broker's queue.
         let remark = match self.kills().find_map(|kills| kills.failure.as_ref()) {
             Some(reason) => format!(" **did not come back**: {}", reason.replace(['|', '\n'], " ")),
             None if lost > 0 => " **loses data**".to_owned(),
@@ -202,7 +202,7 @@ impl Report {
         self.trials.push(trial);
     }
 
-    /// Returns `true` if every available consumer has a figure that counts in each of its cases.
+    /// Returns `true` if every available consumer has an accepted figure in each of its cases.
     pub(crate) fn is_complete(&self) -> bool {
         let is_available = |row: &&Row<'_>| !self.missing.contains_key(row.kind.name());
         self.cases.iter().all(|case| {
@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     /// Returns a report in which milepost takes 1 µs in the first repetition and 2 µs in the
-    /// second, and Node takes as many times as much as `node_ratios` says.
+    /// second. `node_ratios`: Node's time as a multiple of milepost's, for each repetition.
     fn report(node_ratios: [f64; 2]) -> String {
         let case = crate::cases::quick().remove(0);
         let mut report = Report::new(Machine::default(), std::slice::from_ref(&case), None);

@@ -15,7 +15,7 @@ use crate::load::{DRAINED_WITHIN, Load, QUIET, Sent, check_count, sample, wait_u
 use crate::servers::Servers;
 use crate::trial::Trial;
 
-/// Time after the load within which the last rows are usually stored.
+/// Time after the load in which the last rows are usually stored.
 const STORED_WITHIN: Duration = Duration::from_secs(20);
 const EXIT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ pub(crate) struct Stage<'a> {
     pub(crate) repetition: u32,
     pub(crate) binaries: &'a Binaries,
     pub(crate) folder: &'a Path,
-    /// CPU cores that other processes may use. Above that, the step does not count.
+    /// Maximum CPU cores that other processes may use. If they use more, the step is refused.
     pub(crate) others_cores_max: f64,
 }
 

@@ -7,18 +7,17 @@ pub(crate) struct Trial {
     pub(crate) case: String,
     pub(crate) consumer: String,
     pub(crate) repetition: u32,
-    /// Reasons for which the figures do not count.
+    /// Why the figures do not count, one entry per reason.
     pub(crate) refused: Vec<String>,
-    /// `true` if a refusal was caused by the machine, not by the consumer, so another attempt may
-    /// succeed.
+    /// Another attempt may succeed: the machine caused a refusal, not the consumer.
     #[serde(skip)]
     pub(crate) is_worth_repeating: bool,
     /// Messages sent in the whole step, warm-up included.
     pub(crate) messages: u64,
     /// Messages per second that the generator sent in the counted seconds.
     pub(crate) rate_held: f64,
-    /// Rows stored per second in the counted seconds. Set only where it differs from the
-    /// generator's rate: the generator had none, or the consumer fell behind.
+    /// Rows stored per second in the counted seconds. Set only if the generator had no rate, or if
+    /// the consumer fell behind.
     pub(crate) stored_per_second: Option<f64>,
     pub(crate) cpu_us_per_message: f64,
     /// The part of the CPU time that was spent in the kernel, for sockets and files.
@@ -42,7 +41,7 @@ pub(crate) struct Trial {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// Totals up to this sample. CPU and memory are those of all processes of the consumer, from their
+/// Totals up to one sample. CPU and memory are sums over all processes of the consumer since their
 /// start.
 #[derive(Debug, Clone, Copy, Serialize, Default)]
 pub(crate) struct Sample {
@@ -96,8 +95,8 @@ pub(crate) struct Kills {
     pub(crate) count: u32,
     /// Time from each kill until the consumer was subscribed again.
     pub(crate) back_after_ms: Vec<f64>,
-    /// Rows of `positions` beyond one for each fix. Merges are stopped, so these are all rows that
-    /// were inserted again.
+    /// Rows of `positions` beyond one for each fix. Merges are stopped, so this counts every row
+    /// that was inserted again.
     pub(crate) duplicates_raw: u64,
     /// Messages that the broker answered with "no matching subscribers". The fleet sent them again,
     /// so they are not lost here; devices that ignore the reason code would lose them.

@@ -10,7 +10,7 @@ pub const NO_GROUP: u16 = 0;
 #[derive(Debug, Default)]
 struct Card {
     name: String,
-    /// `name` as [`fold`] returns it, to search in any case and without accents.
+    /// `name` after [`fold`], for a search that ignores case and accents.
     folded: String,
     group: u16,
 }
@@ -31,8 +31,8 @@ impl Default for Directory {
 }
 
 impl Directory {
-    /// Builds a directory from rows of (driver id, name, group). If an id has several rows, a later
-    /// name or group overrides an earlier one, unless it is empty.
+    /// Builds a directory from rows of (driver id, name, group). If an id has several rows, the
+    /// last name and the last group that are not empty count.
     #[must_use]
     pub fn new(rows: impl IntoIterator<Item = (String, String, String)>) -> Self {
         let mut directory = Self::default();
@@ -110,16 +110,16 @@ impl Directory {
         named.map(|(number, name)| number != usize::from(NO_GROUP) && accepts(name)).collect()
     }
 
-    /// Returns whether a driver's name contains `folded`, which [`fold`] has returned.
+    /// Returns whether a driver's name contains a search text. `folded`: the text after [`fold`].
     #[must_use]
     pub fn name_contains(&self, id: &str, folded: &str) -> bool {
         self.cards.get(id).is_some_and(|card| card.folded.contains(folded))
     }
 }
 
-/// Returns text in lower case and without accents, so that "polak" finds "Poláková", and "strasse"
-/// finds "Straße". Letters that Unicode does not split into a letter and an accent are replaced by
-/// those that people type instead.
+/// Returns `text` in lower case and without accents, so that "polak" finds "Poláková", and
+/// "strasse" finds "Straße". Unicode does not split every letter into a base letter and an accent;
+/// such a letter is replaced by the letters that people type instead.
 #[must_use]
 pub fn fold(text: &str) -> String {
     let split = icu_normalizer::DecomposingNormalizerBorrowed::new_nfkd()

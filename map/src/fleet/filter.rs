@@ -70,7 +70,7 @@ impl Ages {
 pub enum Scope {
     #[default]
     All,
-    /// Drivers of these groups, and these drivers.
+    /// All drivers of these groups, and these single drivers.
     Only { groups: BTreeSet<String>, drivers: BTreeSet<String> },
 }
 
@@ -89,9 +89,9 @@ impl Scope {
         }
     }
 
-    /// Returns the part of the scope that is in a group; an empty name: the whole scope. All groups
-    /// that do not exist give the same empty scope, whatever their names. So a scope may be a cache
-    /// key: viewers cannot fill the cache with invented names.
+    /// Returns the part of the scope that is in a group. An empty name returns the whole scope.
+    /// Every unknown group gives the same empty scope. The result may therefore be the key of a
+    /// cache: viewers cannot fill the cache with invented names.
     #[must_use]
     pub fn in_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
         if group.is_empty() || fleet.directory().has_group(group) {
@@ -100,10 +100,10 @@ impl Scope {
         Arc::new(Self::Only { groups: BTreeSet::new(), drivers: BTreeSet::new() })
     }
 
-    /// Returns the part of the scope that is in a group, even if the fleet does not know this
-    /// group. Queries need this, because ClickHouse may have groups that this process has not read
-    /// yet. The scope can contain any name that a viewer sends, so do not use it as the key of a
-    /// cache without a limit of time.
+    /// Returns the part of the scope that is in a group, even if the fleet has no such group.
+    /// Queries need this, because ClickHouse may have groups that this process has not read yet.
+    /// The result may contain any name that a viewer sends, so use it as a cache key only if
+    /// entries expire.
     #[must_use]
     pub fn in_named_group(self: &Arc<Self>, fleet: &Fleet, group: &str) -> Arc<Self> {
         if group.is_empty() {
@@ -156,8 +156,8 @@ pub struct Filter<'a> {
     ages: Ages,
     now_s: i64,
     states: u8,
-    /// Whether each group is allowed, by group number, and the numbers of the further allowed
-    /// drivers; `None`: every driver is allowed.
+    /// One flag per group number, and the numbers of the drivers that are allowed in addition to
+    /// the allowed groups. `None`: every driver is allowed.
     allowed: Option<(Vec<bool>, HashSet<u32>)>,
 }
 

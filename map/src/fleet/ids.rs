@@ -1,4 +1,4 @@
-//! Stores the drivers' ids back to back, with an index that does not store them twice.
+//! Stores the drivers' ids back to back. The index refers to these bytes instead of copies.
 
 use std::hash::BuildHasher as _;
 use std::ops::Range;
@@ -82,7 +82,7 @@ impl Ids {
         }
     }
 
-    /// Moves all ids together, without the bytes of removed ones. Numbers stay.
+    /// Moves the ids together, over the bytes of removed ids. Each id keeps its number.
     fn compact(&mut self) {
         let mut bytes = Vec::with_capacity(self.bytes.len() - self.wasted);
         for entry in &mut self.spans {

@@ -1,6 +1,6 @@
-//! Tracks which of ClickHouse's parts have been read. A part never changes, and its name gives the
-//! inserts in it: `all_7_9_1` holds inserts 7 to 9. So a merge of parts that have been read holds
-//! nothing new.
+//! Tracks which of ClickHouse's parts have been read. A part never changes, and its name states
+//! which inserts it holds: `all_7_9_1` holds inserts 7 to 9. So a part that was merged from read
+//! parts holds nothing new.
 
 use std::collections::BTreeMap;
 

@@ -15,24 +15,24 @@ use crate::wire::{GZIP_BYTES_MIN, gzip};
 pub(super) const JSON: &str = "application/json";
 pub(super) const BINARY: &str = "application/octet-stream";
 
-/// Refuses an invalid request with 400; the message says what is valid.
+/// Returns a 400 for an invalid request. `message`: what is valid.
 pub(super) fn bad(message: String) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, message)
 }
 
-/// Refuses a request with 503, because ClickHouse cannot answer it now.
+/// Returns a 503, because ClickHouse cannot answer the request now.
 pub(super) fn unavailable(why: String) -> Refusal {
     Refusal(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 pub(super) type Answer = Result<Response, Refusal>;
 
-/// Refuses a driver outside the viewer's scope with 404, as if it did not exist.
+/// Refuses a driver outside the viewer's scope with 404, as if the driver did not exist.
 pub(super) fn check_scope(state: &State, viewer: &Viewer, id: &str) -> Result<(), Refusal> {
     if viewer.scope.has(&state.live.fleet(), id) { Ok(()) } else { Err(unknown(id)) }
 }
 
-/// Returns the newest fix of a driver. After an idle time it first waits for new positions.
+/// Returns the newest fix of a driver. After an idle time, waits for new positions first.
 ///
 /// # Errors
 /// There is no such driver in the viewer's scope, or no position has been read yet.
@@ -62,8 +62,8 @@ pub(super) fn answer(value: &impl Serialize) -> Response {
     answer.into_response()
 }
 
-/// Builds a response of any length; from [`GZIP_BYTES_MIN`] on it is compressed if the client
-/// accepts gzip.
+/// Builds a response of any length. Compresses it from [`GZIP_BYTES_MIN`] on if the client accepts
+/// gzip.
 pub(super) fn compressible(
     headers: &HeaderMap,
     kind: &'static str,

@@ -10,13 +10,13 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Maximum number of addresses that have their own gate because a login from them succeeded.
+/// Maximum number of addresses with a gate of their own.
 const KNOWN_PEERS_MAX: usize = 10_000;
 
-/// Locks ("gates") that logins pass one at a time. Each login waits at a gate before its password
-/// is compared. A wrong login keeps the gate closed for a second, even if its client disconnects.
-/// Without gates, 200 connections could guess 200 times per second. An address that has logged in
-/// has its own gate, so that an attacker elsewhere does not lock it out.
+/// Locks ("gates") that logins pass one at a time, before the password is compared. A wrong login
+/// keeps its gate closed for a second, even if the client disconnects. Without gates, 200
+/// connections could guess 200 passwords per second. After a successful login, the client's address
+/// gets a gate of its own, so that an attacker elsewhere cannot lock the client out.
 #[derive(Debug, Default)]
 pub struct Gates {
     /// The gate that all other addresses share.
@@ -30,8 +30,8 @@ impl Gates {
         self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Waits until the gate of `peer` is open. `None`: all viewers log in through a proxy, so they
-    /// share one address and one gate.
+    /// Waits until the gate of `peer` is open. `None`: the viewers log in through a proxy, whose
+    /// address they share, so they wait at the shared gate.
     pub(super) async fn pass(&self, peer: Option<IpAddr>) -> OwnedMutexGuard<()> {
         let own = peer.and_then(|peer| self.lock_known().get(&peer).cloned());
         own.unwrap_or_else(|| Arc::clone(&self.shared)).lock_owned().await

@@ -28,12 +28,12 @@ use milepost_observe::now;
 use crate::access::Link;
 use crate::config::{Http, Map};
 
-/// How long a failed login keeps its gate closed.
+/// Time for which a failed login keeps its gate closed.
 const WRONG_LOGIN_DELAY: Duration = Duration::from_secs(1);
 /// Name of the cookie that keeps a link.
 const COOKIE: &str = "milepost_link";
-/// Time in seconds by which the cookie outlives its link, so that a page that is still open learns
-/// why it gets no more data. Loading the page again removes the cookie.
+/// Time in seconds by which the cookie outlives its link. An open page can then still show why it
+/// gets no more data. Loading the page again removes the cookie.
 const COOKIE_OUTLIVES_LINK_S: i64 = 86_400;
 
 /// Adds the layers around all routes. The layer that is added last runs first, so refused requests
@@ -131,10 +131,9 @@ async fn serve_login(state: &State, mut request: Request, next: Next) -> Respons
         };
     }
     if request.headers().contains_key(AUTHORIZATION) {
-        // With `http.user_header` the proxy logs in with the token, so its address gets a gate of
-        // its own: a client that guesses tokens must not lock the proxy out. If viewers log in
-        // through the proxy, all of them share its address, which then says nothing about the
-        // client.
+        // With `http.user_header`, the proxy itself logs in with the token. Its address gets a gate
+        // of its own, so that a client that guesses tokens cannot lock the proxy out. If the
+        // viewers log in through the proxy instead, they share its address, so use the shared gate.
         let has_own_address = !http.behind_proxy || http.user_header.is_some();
         let peer =
             request.extensions().get::<Peer>().map(|peer| peer.0).filter(|_| has_own_address);
@@ -182,10 +181,10 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     let key = tokio::task::spawn_blocking(move || key.read().ok()).await.ok().flatten();
     let key = key.filter(|key| !key.is_empty());
     let Some(link) = key.and_then(|key| Link::open(&given, &key, now().unix_ms())) else {
-        // Loading `/` removes the invalid link and shows what a viewer without a link gets. If no
-        // login is configured, this also holds for the page's own files, which have no data. Any
-        // other request gets the reason for the refusal. The refusal has no challenge: a challenge
-        // would make the browser open its own login dialog over the page.
+        // Loading `/` removes the invalid link, and answers as for a viewer without a link. Without
+        // a configured login, the page's own files do the same, because they hold no data. Any
+        // other request gets the reason for the refusal, without a challenge: a challenge would
+        // make the browser open its own login dialog over the page.
         let path = request.uri().path();
         if !is_from_url && (path == "/" || !http.requires_login() && is_file_of_page(path)) {
             let mut answer = serve_login(state, std::mem::take(request), next).await;
@@ -214,8 +213,8 @@ async fn serve_link(state: &Arc<State>, request: &mut Request, next: Next) -> Op
     Some(answer)
 }
 
-/// Returns the link from the URL, or from the cookie that an earlier request with the URL set. The
-/// second value is true if the link is from the URL.
+/// Returns the link of a request, and whether it is in the URL. Otherwise it is in the cookie that
+/// the map set for an earlier request.
 fn link_of(request: &Request, http: &Http) -> Option<(String, bool)> {
     let query = url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     if let Some((_, link)) = query.into_iter().find(|(name, _)| name == "link") {
@@ -233,8 +232,8 @@ fn link_of(request: &Request, http: &Http) -> Option<(String, bool)> {
     (!has_login).then(|| (link.to_owned(), false))
 }
 
-/// Determines the viewer's name and scope, and runs the handler. Refuses the request if the proxy
-/// must name the viewer and does not, or if the viewer may see no driver.
+/// Determines the viewer's name and scope, and runs the handler. Refuses the request if the viewer
+/// may see no driver, or if `http.user_header` is set and the proxy does not name the viewer.
 async fn serve_named(state: &State, mut request: Request, next: Next) -> Response {
     let http = &state.config.http;
     let user = http.user(request.headers()).map(str::to_owned);
@@ -262,8 +261,8 @@ fn is_basic(headers: &HeaderMap) -> bool {
     given.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic "))
 }
 
-/// Returns whether the login or token is valid. Reads the secrets each time, so that they can
-/// change without a restart; the files are small, and in the page cache.
+/// Returns whether the login or token is valid. Reads the files of the secrets for each login, so
+/// that the secrets can change without a restart. The files are small, and in the page cache.
 async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
     let Some(given) = headers.get(AUTHORIZATION).cloned() else { return false };
     let (login, token) = (http.login.clone(), http.token.clone());
@@ -304,12 +303,12 @@ fn basic(name: &str, password: &str) -> String {
     text
 }
 
-/// Returns whether a browser sent this request for another site's page, which could use the
+/// Returns whether the page of another site made the viewer's browser send this request, with the
 /// viewer's login or the proxy's cookie. Browsers send `Origin` with every request that writes;
-/// programs send none.
+/// other programs do not.
 ///
-/// If the request has the header `Sec-Fetch-Site`, this header alone decides. No page can set it,
-/// but a proxy may have replaced `Host` or the scheme.
+/// The header `Sec-Fetch-Site` decides alone if the request has it. No page can set this header,
+/// and unlike `Host` and the scheme, a proxy does not replace it.
 fn is_foreign(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("null"));
     if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {

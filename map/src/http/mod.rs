@@ -39,8 +39,8 @@ use crate::config;
 
 /// Timeout of the TLS handshake, and then of each request's head.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout for the client to read a response or a stream's next event. Even a slow line transfers
-/// a view of the map in less time.
+/// Timeout for the client to read a response, or the next event of a stream. Even a slow line
+/// transfers a view of the map in less time.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of reloading certificates.
 const CERTIFICATE_PERIOD: Duration = Duration::from_secs(60);
@@ -60,8 +60,8 @@ pub fn router(state: Arc<State>) -> Router {
 /// for `GRACE`.
 ///
 /// # Errors
-/// The certificate can no longer be read. The configuration has read it before, but its files may
-/// have changed since. The server then serves nothing, rather than plain text.
+/// The certificate cannot be read: its files have changed since the configuration read them. The
+/// server then refuses to start, rather than serve plain text.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -80,7 +80,7 @@ pub async fn serve(
     let graceful = GracefulShutdown::new();
     let mut accept_log = Throttle::every(ACCEPT_WARNING_PERIOD);
     loop {
-        // Clients may keep all connections open for as long as they like, also at a shutdown.
+        // At a shutdown, do not wait for a free connection: clients may keep all of them open.
         let permit = tokio::select! {
             permit = Arc::clone(&connections).acquire_owned() => permit,
             () = until_shutdown(&mut shutdown) => break,
@@ -99,7 +99,7 @@ pub async fn serve(
                              (ulimit -n) above http.connections_max?"
                         );
                     }
-                    // The process may be out of file descriptors: do not spin.
+                    // Wait before the next attempt: the process may be out of file descriptors.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -152,8 +152,8 @@ async fn connection(
     }
 }
 
-/// Reads the certificate again every [`CERTIFICATE_PERIOD`]; if its files are invalid, the previous
-/// one stays in use.
+/// Reads the certificate again every [`CERTIFICATE_PERIOD`]. If the files are invalid, the previous
+/// certificate stays in use.
 async fn reload_certificates(
     current: watch::Sender<Arc<ServerConfig>>,
     (cert, key): (std::path::PathBuf, std::path::PathBuf),

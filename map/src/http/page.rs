@@ -34,7 +34,7 @@ fn name_of(path: &str) -> &str {
     if path == "/" { "index.html" } else { path.trim_start_matches('/') }
 }
 
-/// Returns the index in [`FILES`] of a file.
+/// Returns the index of a file in [`FILES`].
 fn position(name: &str) -> Option<usize> {
     FILES.iter().position(|(file, _)| *file == name)
 }
@@ -66,9 +66,9 @@ async fn file(uri: Uri, headers: HeaderMap) -> Response {
     if !accepts_gzip(&headers) {
         return answer;
     }
-    // Compressing the largest file, the map's finest coastline, takes a second even in a release
-    // build: a blocking thread does it, so that the streams of open pages do not stall. The result
-    // is kept only if it saves a tenth.
+    // Compress in a blocking thread, so that the streams of open pages do not stall: the largest
+    // file, the map's finest coastline, takes a second even in a release build. Keep the result
+    // only if it saves a tenth.
     let compressed = tokio::task::spawn_blocking(move || {
         let gzip = || Bytes::from(gzip(bytes, Compression::best()));
         let compressed = COMPRESSED[index]

@@ -1,5 +1,5 @@
-//! Requests that query ClickHouse: lists, tracks, history, fences, alerts. Each is limited to the
-//! viewer's scope.
+//! Handles the requests that query ClickHouse: lists, tracks, history, fences, alerts. Each answer
+//! is limited to the viewer's scope.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,8 +57,8 @@ async fn attributes(
     Params::new(query.as_deref(), &[]).map_err(bad)?;
     let id = params::driver(&id).map_err(bad)?;
     check_scope(&state, &viewer, id)?;
-    // The time of the fix is part of the key. The page already shows this fix, so it must not get a
-    // shared answer about an older fix.
+    // The key contains the time of the fix that the page shows, so the page cannot get a shared
+    // answer about an older fix.
     let fix_ms = state.live.fleet().find(id).map(|fix| fix.ts_ms);
     let load = async {
         let properties =
@@ -80,7 +80,8 @@ async fn list(
     let params = Params::new(query.as_deref(), &known).map_err(bad)?;
     let filter = params.filter().map_err(bad)?;
     let folded = fold(&filter.find);
-    // The names and ids in memory are old after an idle time, and missing after a start.
+    // Wait, because the names and ids in memory are stale after an idle time, and missing after a
+    // start.
     let fresh = state.live.wait_until_fresh().await;
     let named = if filter.find.is_empty() {
         Vec::new()
@@ -89,7 +90,7 @@ async fn list(
         let fleet = state.live.fleet();
         let selection = Selection { scope: Arc::clone(&viewer.scope), ..Selection::default() };
         let scope = state.live.filter(&fleet, &selection);
-        // One more than the list may have, so that the list knows whether some are left out.
+        // Ask for one more than the list may have, to see whether the list is complete.
         fleet.find_by_name(&folded, |number| scope.allows(number), filtered::DRIVERS_MAX + 1)
     };
     let load = async {
@@ -131,13 +132,14 @@ async fn visits(
             run_query(&state, history::visits(&state.store, &viewer.scope, fence, span)).await?;
         Ok(Bytes::from(json!({ "visits": visits }).to_string()))
     };
-    // Pages request ranges that end now; rounding lets them share one answer for a few seconds.
+    // Pages request ranges that end now. Round the end, so that pages share an answer for a few
+    // seconds.
     let key = format!("visits {:?} {} {} {fence}", viewer.scope, span.from_ms, span.to_ms / 5_000);
     let json = state.answers.answer(key, load).await?;
     Ok(compressible(&headers, JSON, json))
 }
 
-/// Returns since when a driver has stayed at the newest fix.
+/// Returns the time since which a driver has stayed at the place of the newest fix.
 async fn standing(
     StateExtractor(state): StateExtractor<Arc<State>>,
     Extension(viewer): Extension<Viewer>,
@@ -268,7 +270,7 @@ pub(super) async fn run_query<T>(
         return Err(Refusal(StatusCode::TOO_MANY_REQUESTS, message.to_owned()));
     };
     let _timer = state.live.metrics.viewer_queries.start_timer();
-    // ClickHouse enforces a shorter limit itself; this timeout is for a network that does not
+    // ClickHouse enforces a shorter limit itself. This timeout covers a network that does not
     // respond.
     let timeout = state.config.clickhouse.query_timeout + PERMIT_TIMEOUT;
     match tokio::time::timeout(timeout, query).await {

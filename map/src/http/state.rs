@@ -23,8 +23,8 @@ use crate::store::Store;
 pub(super) struct Viewer {
     pub(super) name: Option<String>,
     pub(super) scope: Arc<Scope>,
-    /// Expiry of the read-only link that the viewer has instead of a login, in milliseconds since
-    /// 1970; `None`: a login.
+    /// Expiry of the viewer's read-only link, in milliseconds since 1970. `None`: the viewer has
+    /// logged in.
     pub(super) link_until_ms: Option<i64>,
 }
 
@@ -47,8 +47,8 @@ pub struct State {
     pub fence_changes: Mutex<()>,
     /// Locked while cards are read, changed and written.
     pub card_changes: Mutex<()>,
-    /// Number of alerts acknowledged through this process. It is a part of the key of shared
-    /// alerts, so that an acknowledgement is visible at once.
+    /// Number of acknowledgements through this process. The key of shared alerts contains the
+    /// number, so an acknowledgement is visible at once.
     pub acknowledged: AtomicU64,
     pub config: config::Config,
     /// Limits concurrent queries to ClickHouse.

@@ -1,5 +1,5 @@
-//! Requests that write: fences, names of drivers, acknowledgements of alerts, links. A viewer with
-//! a link may not write.
+//! Handles the requests that write: fences, names of drivers, acknowledgements of alerts, links. A
+//! viewer with a link may not write.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn forbidden(message: &str) -> Refusal {
     Refusal(StatusCode::FORBIDDEN, message.to_owned())
 }
 
-/// Returns the ClickHouse login that writes, if the viewer may use it.
+/// Returns the client with the ClickHouse login that writes, if the viewer may use it.
 fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> {
     let writer = state.writer.as_ref().filter(|_| may_write(state, viewer));
     writer.ok_or_else(|| {
@@ -93,14 +93,15 @@ fn writer<'a>(state: &'a State, viewer: &Viewer) -> Result<&'a Reader, Refusal> 
     })
 }
 
-/// Those drivers of a request that are erased. No card or acknowledgement of them may be stored.
+/// The erased drivers among those of a request. No card or acknowledgement of these drivers may be
+/// stored.
 struct ErasedList {
     ids: HashSet<String>,
     /// Time at which the read began.
     read_at: Instant,
 }
 
-/// Returns those of these drivers that are erased.
+/// Returns the erased drivers among `ids`.
 ///
 /// # Errors
 /// The list cannot be read within [`ERASED_WITHIN`].
@@ -114,9 +115,9 @@ async fn erased(state: &State, ids: &[&str]) -> Result<ErasedList, Refusal> {
     Ok(ErasedList { ids, read_at })
 }
 
-/// Waits for a write, at most for `clickhouse.query_timeout`. Gives up earlier when the list
-/// becomes [`LIST_AGE_MAX`] old, because `milepost erase` does not expect a later row. If the list
-/// is that old already, because the process was paused, writes nothing.
+/// Waits for a write, at most for `clickhouse.query_timeout`. The write must end before the list is
+/// [`LIST_AGE_MAX`] old, because `milepost erase` does not expect a later row. If the process was
+/// paused, and the list is too old already, nothing is written.
 async fn wait_for_write(
     state: &State,
     writer: &Reader,
@@ -288,8 +289,8 @@ async fn put_cards(
     };
     names::check_count(changes.len()).map_err(bad)?;
     changes.iter().try_for_each(|card| params::driver(&card.driver_id).map(drop)).map_err(bad)?;
-    // Two requests may change different values of one driver. Each writes the whole card, so the
-    // second one must read what the first one has written.
+    // Two requests may change different values of one driver. Each request writes the whole card,
+    // so the second request must read the card that the first one wrote.
     let read = async {
         let guard = state.card_changes.lock().await;
         (guard, names::merged(&state.store, changes).await)
