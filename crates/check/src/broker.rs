@@ -1,5 +1,5 @@
-//! Checks of the broker: the limits in its CONNACK, the granted subscriptions, and a message that
-//! is published and received.
+//! Checks the broker: the limits in its CONNACK, the granted subscriptions, and a message that is
+//! published and received.
 
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ fn report_connect_error(
         ClientError::NotReached(tls::Error::Handshake { .. } | tls::Error::File(_)) => {
             report.error_without_advice("broker", why)
         }
-        // A broker that is starting may refuse as busy. But the client has already repeated its
+        // A starting broker may refuse a CONNECT as busy, but the client has already repeated the
         // CONNECT for as long as a start may take.
         ClientError::Codec(CodecError::Refused { reason, .. }) if client::BUSY.contains(reason) => {
             report.error("broker", why, "see the broker's log for why it accepts no clients");
@@ -192,7 +192,7 @@ fn check_window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: 
     let mqtt = &config.mqtt;
     let broker_max = connack.receive_maximum.unwrap_or(u16::MAX);
     let session_window = usize::from(broker_max.min(mqtt.receive_maximum)).max(1);
-    // Enough messages for one batch per insert in flight, and for the open batch.
+    // The windows should hold one batch per insert in flight, and the open batch.
     let wanted = (config.clickhouse.inserts_in_flight + 1) * config.batch.rows_max;
     let sessions = match mqtt.connections {
         Connections::Auto => Connections::auto(wanted.div_ceil(session_window).max(nodes)),
@@ -230,8 +230,8 @@ fn check_window(report: &mut Report, config: &Config, connack: &ConnAck, nodes: 
     }
 }
 
-/// Checks that the broker grants the topics of all sources. Uses a share group of its own, which
-/// receives copies of messages until its session ends.
+/// Checks that the broker grants the topics of all sources. The subscriptions have a share group of
+/// their own, which receives copies of messages until its session ends.
 async fn check_subscription(
     report: &mut Report,
     config: &Config,
@@ -318,7 +318,7 @@ async fn check_queue_drops(report: &mut Report, target: BrokerTarget<'_>) {
 }
 
 /// Reports and returns whether the broker grants a subscription to its counters. Uses a separate
-/// connection, because some brokers close the connection instead of refusing.
+/// connection, because some brokers close the connection instead of refusing the subscription.
 async fn check_broker_metrics(report: &mut Report, target: BrokerTarget<'_>) -> bool {
     const ACL: &str = "EMQX acl.conf: {allow, {username, \"…\"}, subscribe, [{eq, \
                        \"$SYS/brokers/+/metrics/#\"}]}; or mqtt.broker_metrics = false";

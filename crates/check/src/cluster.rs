@@ -17,16 +17,16 @@ use milepost_tls::nodes;
 
 /// Topic on which EMQX retains the names of its nodes, separated by commas.
 const NODES_TOPIC: &str = "$SYS/brokers";
-/// Number of test messages: enough that each member almost surely receives one, under any strategy
-/// other than `local`.
+/// Number of test messages. Under any strategy other than `local`, each member almost certainly
+/// receives at least one of them.
 const MESSAGES: usize = 10;
-/// Advice: the setting that a cluster of EMQX nodes needs, and why.
+/// Advice on the setting that a cluster of EMQX nodes needs.
 const LOCAL_STRATEGY: &str = "EMQX: set mqtt.shared_subscription_strategy = local: with any other \
                               strategy EMQX keeps assigning messages to a node that died, and \
                               drops them uncounted";
 
-/// Compares the nodes that the broker names with those of `mqtt.url` at the start of the consumer.
-/// Skips nodes that do not answer: the sessions report them.
+/// Compares the nodes that the broker names with the nodes in `mqtt.url`, at the start of the
+/// consumer. Skips nodes that do not answer: the sessions report them.
 pub(super) async fn compare_nodes(report: &mut Report, mqtt: &Mqtt) {
     let Ok(login) = client::login(mqtt) else { return };
     let configured = nodes::resolve(&mqtt.nodes, &[]).await;
@@ -167,7 +167,7 @@ async fn count_received(
         });
         acked.await?;
     }
-    // Wait for the other member's messages, and for those still in transit to this one.
+    // Wait for messages to the other member, and for messages still in transit to this member.
     for (probe, count) in
         [(&mut client_here, &mut received_here), (&mut client_there, &mut received_there)]
     {

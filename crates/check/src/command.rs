@@ -24,7 +24,8 @@ use crate::report::{Level, Report};
 pub const COMMANDS: &[Companion] = &[Companion::new::<Arguments>().with_startup_task(preflight)];
 
 /// Interval at which the preflight asks whether a session is subscribed. The preflight checks the
-/// broker only after that: earlier, the check would only repeat the sessions' own errors.
+/// broker only once a session is subscribed: an earlier check would only repeat the sessions' own
+/// errors.
 const SUBSCRIBED_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Check the broker, ClickHouse and the disk, and name each setting to change; exit 1 on errors
@@ -82,7 +83,7 @@ async fn log_preflight(StartupContext { config, mut server, metrics }: StartupCo
             sleep(SUBSCRIBED_POLL_INTERVAL).await;
         }
         let report = all::broker_at_start(&config).await;
-        // Log the good findings, too: for a cluster, one says how to test the broker's strategy.
+        // Log the good findings, too: for a cluster, one of them explains how to test the strategy.
         for finding in report.findings().iter().filter(|finding| finding.level == Level::Ok) {
             info!(check = finding.subject, "{}", finding.found);
         }

@@ -52,7 +52,7 @@ pub(super) fn check(report: &mut Report, spool: Option<&Spool>) {
     }
 }
 
-/// Writes and removes a file. The spool ignores that file, which is not named like a spool file.
+/// Writes and removes a file. The spool ignores the file because of its name.
 fn try_to_write(dir: &Path) -> std::io::Result<()> {
     let path = dir.join(format!("check-{:016x}", fastrand::u64(..)));
     let written = File::create_new(&path).and_then(|mut file| {
@@ -123,7 +123,7 @@ mod tests {
         let mut found = statfs(".").unwrap();
         (found.f_bsize, found.f_frsize, found.f_bavail) = (1 << 20, 4_096, 10);
         assert_eq!(free_bytes(&found), 40_960);
-        found.f_frsize = 0; // an old kernel does not fill it
+        found.f_frsize = 0; // as from an old kernel
         assert_eq!(free_bytes(&found), 10 << 20);
     }
 }

@@ -6,7 +6,7 @@ use milepost_clickhouse::{ClickHouse, Error};
 use crate::report::Report;
 
 const SUBJECT: &str = "inserts";
-/// Period in seconds in which new parts are counted. The server lists a part for another 8 minutes
+/// Period in seconds in which new parts are counted. The server still lists a part for 8 minutes
 /// after merging it, so the count misses no part of this period.
 const PERIOD_SECONDS: u64 = 300;
 /// Parts a second that ClickHouse can merge without falling behind. The alert
@@ -33,8 +33,8 @@ pub(super) async fn check(report: &mut Report, clickhouse: &ClickHouse) -> Resul
     Ok(())
 }
 
-/// Reports the rate and the size of inserts. `found`: number of new parts of `positions`, and of
-/// their rows; `None` if the user cannot read `system.parts`.
+/// Reports the rate and the size of inserts. `found`: the number of new parts of `positions`, and
+/// the number of their rows; `None` if the user cannot read `system.parts`.
 fn judge(report: &mut Report, found: Option<(u64, u64)>) {
     let Some((parts, rows)) = found else {
         let advice = "to count new parts, GRANT SELECT ON system.parts";

@@ -1,20 +1,20 @@
 //! Checks replicated tables: whether an acknowledged insert is on more than one server, and whether
-//! the replicas are healthy. The state of the replicas is that which the answering replica reports.
+//! the replicas are healthy. The replica that answers reports the state of all replicas.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};
 use milepost_config as config;
 use milepost_config::{InsertQuorum, Replication};
 
-/// Delay of a replica, in seconds, above which the check warns: quorums wait for such a replica,
+/// Delay of a replica, in seconds, above which the check warns. Quorums wait for such a replica,
 /// and its readers see old rows.
 const DELAY_SECONDS_MAX: u64 = 60;
 /// Shortest time, in seconds, for which a table must remember a token: milepost may retry an insert
 /// under one token for a day.
 const TOKEN_SECONDS_MIN: u64 = 86_400;
-/// Tables that people fill with INSERT. These tables have no deduplication window: it would drop an
-/// INSERT that sets a row back to an earlier value. They need none, because a row that is inserted
-/// twice only replaces itself.
+/// Tables that people fill with INSERT. These tables have no deduplication window, because it would
+/// drop an INSERT that sets a row back to an earlier value. They do not need one either: a row that
+/// is inserted twice only replaces itself.
 pub(super) const TABLES_WITHOUT_WINDOW: [&str; 3] = ["fences", "drivers", "trip_rules"];
 /// Smallest number of deduplication tokens that a table must remember. ClickHouse counts the tokens
 /// of all members together, and each member uses one or two a second.
@@ -47,7 +47,7 @@ pub(super) fn setting(engine_full: &str, name: &str, defaults: &[[String; 2]]) -
     let default = || defaults.iter().find(|[named, _]| named == name).map(|[_, value]| &**value);
     let text = own.or_else(default)?;
     if let Ok(is_on) = text.parse::<bool>() {
-        return Some(u64::from(is_on)); // as ALTER TABLE … MODIFY SETTING … = true wrote it
+        return Some(u64::from(is_on)); // written by ALTER TABLE … MODIFY SETTING … = true
     }
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
@@ -206,9 +206,9 @@ fn check_health(report: &mut Report, config: &config::ClickHouse, replicas: &[Re
         );
     }
     if !without_keeper.is_empty() || !readonly.is_empty() {
-        return; // without Keeper the other values are stale
+        return; // without Keeper, the other values are stale
     }
-    // If there is no row, the server does not fill system.replicas, or hides the replicas from this
+    // No row means that the server does not fill system.replicas, or hides the replicas from this
     // user.
     let Some(weakest) = replicas.iter().min_by_key(|replica| (replica.active, replica.total))
     else {

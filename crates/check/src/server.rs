@@ -1,5 +1,5 @@
-//! Checks of ClickHouse: version, clock, grants, tables, and the settings that make an insert
-//! durable and free of duplicates.
+//! Checks ClickHouse: version, clock, grants, tables, and the settings that make an insert durable
+//! and free of duplicates.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,16 +21,17 @@ use milepost_core::error_chain;
 const VERSION_MIN: (u32, u32) = (24, 12);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
-/// Clock difference above which the check warns. If the difference is also above
-/// `decode.fix_future_max`, the check reports an error.
+/// Clock difference above which the check warns. Above `decode.fix_future_max`, the check reports
+/// an error.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(2);
 /// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
-/// Smallest number of partitions that one insert must be allowed: the months that
+/// Number of partitions that the server must allow for one insert: the months that
 /// `decode.fix_age_max` and `decode.fix_future_max` can span.
 const PARTITIONS_MIN: u64 = 15;
 
-/// Checks each endpoint. The checks of an endpoint run in order, until one cannot be carried out.
+/// Checks each endpoint. The checks of an endpoint run in order, and stop at the first one that
+/// gets no result.
 pub(super) async fn check(report: &mut Report, config: &Config, unix_ms: fn() -> i64) {
     for url in &config.clickhouse.urls {
         let mut endpoint = config.clone();
@@ -57,7 +58,7 @@ async fn check_endpoint(report: &mut Report, config: &Config, url: &str, unix_ms
     report.ok("clickhouse", format!("{url} answers as {}", config.clickhouse.user));
     check_transport(report, config, url);
     check_version(report, &server_version);
-    // The server read its clock between `before` and `after`. So a time in that range counts as no
+    // The server read its clock between `before` and `after`. A time in that range counts as no
     // difference, however long the answer took.
     check_clocks(
         report,
@@ -253,8 +254,8 @@ async fn check_tables(
     let receives_inserts = |name: &str| TABLES.iter().any(|table| table.name == name);
     let exists = |name: &str| existing.iter().any(|[table, ..]| table == name);
     let expected = clickhouse.tables();
-    // Without SHOW TABLES, this user sees only tables for which it has a grant. Then report only
-    // the tables that receive inserts as missing.
+    // Without SHOW TABLES, this user sees only the tables for which it has a grant. In that case,
+    // report a table as missing only if it receives inserts.
     let missing: Vec<&str> = (expected.iter().map(String::as_str))
         .filter(|name| !exists(name) && (sees_all || receives_inserts(name)))
         .collect();
@@ -285,7 +286,7 @@ async fn check_tables(
     let defaults =
         clickhouse.query_rows_if_allowed("reading system.merge_tree_settings", sql).await?;
     let defaults = defaults.unwrap_or_default();
-    // Skip tables that the operator created: their settings are up to the operator.
+    // Skip tables that the operator created: the operator chooses their settings.
     let holds_rows = |[name, engine, _]: &&[String; 3]| {
         expected.contains(name) && name != "schema_migrations" && engine.ends_with("MergeTree")
     };
@@ -295,8 +296,8 @@ async fn check_tables(
     replicas::check(report, &config.clickhouse, clickhouse, &with_rows, &defaults).await
 }
 
-/// Checks the columns of the configured fields. A missing column does not make inserts fail,
-/// because inserts do not name it.
+/// Checks the columns of the configured fields. Inserts succeed without such a column, because they
+/// do not name it.
 async fn check_fields(
     report: &mut Report,
     config: &Config,
@@ -318,8 +319,8 @@ async fn check_fields(
     for column in &name_conflicts {
         report.error("fields", column, "see docs/fields.md");
     }
-    // Skip the views after a violation, because `migrate` then changes no view, and after a missing
-    // column, because the advice is the same.
+    // Skip the views if there is a violation, because `migrate` would then change no view. Skip
+    // them if a column is missing, because the advice would be the same.
     if violations.is_empty() && to_add.is_empty() && !stale_views.is_empty() {
         report.warning(
             "fields",

@@ -18,8 +18,8 @@ const VIEWS: [&str; 3] = ["fixes", "last_positions", "driver_quarters"];
 #[derive(Debug)]
 struct Host {
     shard: String,
-    /// Whether `internal_replication` is off: then the Distributed table itself writes each insert
-    /// to every replica.
+    /// `internal_replication` is off, so the Distributed table itself writes each insert to every
+    /// replica.
     is_written_directly: bool,
 }
 
@@ -111,8 +111,8 @@ fn cluster_name(cluster: &str) -> String {
     if parts.len() == 1 { parts.remove(0) } else { format!("concat({})", parts.join(", ")) }
 }
 
-/// Compares the tables with the configuration and the cluster. Returns whether the configuration
-/// and the tables have shards, which can then be checked.
+/// Compares the tables with the configuration and the cluster. Returns whether both the
+/// configuration and the tables have shards, so that the shards can be checked.
 fn compare_tables(
     report: &mut Report,
     config: &config::ClickHouse,
@@ -196,15 +196,15 @@ fn report_views(report: &mut Report, names: &[String]) {
     );
 }
 
-/// Compares the hosts' macros with the cluster. `rows`: number of the replica, its host name, and
+/// Compares the hosts' macros with the cluster. `rows`: the replica's number, its host name, and
 /// its macro `{shard}`.
 fn compare_macros(report: &mut Report, hosts: &[Host], rows: &[[String; 3]]) {
     let shard = |number: &str| {
         let index = number.parse::<usize>().ok()?.checked_sub(1)?;
         Some(&hosts.get(index)?.shard)
     };
-    // The paths of the tables in Keeper contain the macro: hosts with the same one replicate each
-    // other.
+    // The paths of the tables in Keeper contain the macro, so hosts with the same macro replicate
+    // each other.
     for [number, host, shard_macro] in rows {
         for [other_number, other_host, other_macro] in rows {
             let is_one_shard = shard(number) == shard(other_number);

@@ -1,5 +1,5 @@
-//! Measures the largest insert that reaches ClickHouse: a proxy in between may refuse a large one
-//! (HTTP 413).
+//! Measures the largest insert that reaches ClickHouse. A proxy in front of ClickHouse may refuse a
+//! large insert (HTTP 413).
 
 use std::error::Error;
 
@@ -41,8 +41,8 @@ pub(super) async fn check(report: &mut Report, config: &Config) {
     }
 }
 
-/// Sends bodies without a row, the largest first, each half as large as the one before. Returns the
-/// first size that is accepted; `None` if even the smallest is refused.
+/// Sends bodies without a row. The first is the largest, and each is half as large as the previous
+/// one. Returns the first accepted size; `None` if even the smallest body is refused.
 async fn measure<E: Error>(
     accepts: impl AsyncFn(usize) -> Result<bool, E>,
 ) -> Result<Option<usize>, Unmeasured> {

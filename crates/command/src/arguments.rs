@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Parses a duration. The maximum is 1,000 days, so that adding it to a time never overflows.
+/// Parses a duration of at most 1,000 days, so that adding the duration to a time never overflows.
 pub fn span(text: &str) -> Result<Duration, String> {
     const SPAN_MAX: Duration = Duration::from_secs(1_000 * 24 * 3_600);
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! A small MQTT client for commands. It sends a packet and waits for the answer before it sends the
-//! next one.
+//! A small MQTT client for commands. The client waits for the answer to a packet before it sends
+//! the next packet.
 //!
 //! Guarantee: every answer has a deadline, by default [`ANSWER_TIMEOUT`]. Only a CONNECT that a
 //! busy broker refuses is repeated.
@@ -26,11 +26,10 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEP_ALIVE_SECONDS: u16 = 60;
 /// Time without a packet after which an idle client pings the broker.
 const PING_AFTER: Duration = Duration::from_secs(20);
-/// How long to wait for retained messages after a subscription. A broker delivers retained messages
-/// sooner than that.
+/// Time to wait for retained messages after a subscription. A broker delivers them sooner.
 pub const RETAINED_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a CONNECT is repeated while the broker is busy.
+/// Time for which a CONNECT is repeated while the broker is busy.
 const BUSY_RETRY_MAX: Duration = Duration::from_secs(10);
 /// Pause between two attempts while the broker is busy.
 const BUSY_RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -102,8 +101,8 @@ pub fn login(mqtt: &Mqtt) -> io::Result<Option<(String, String)>> {
     Ok(mqtt.username.clone().map(|username| (username, password.unwrap_or_default())))
 }
 
-/// Returns a topic filter with a share group that only this run uses. If two checks used the same
-/// group, each would receive some of the other's messages.
+/// Returns a topic filter with a share group that only this run uses. Two runs in one group would
+/// each receive only a part of the messages.
 pub fn filter_in_own_group(mqtt: &Mqtt, topic: &str) -> String {
     format!("$share/{}-check-{}/{topic}", mqtt.group, fastrand::u32(..))
 }
@@ -115,8 +114,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects with a clean start, under a random client id: EMQX refuses a client id for a moment
-    /// after the last connection with that id has ended. `expiry`: the session expiry interval.
+    /// Connects with a clean start. `expiry`: the session expiry interval. The client id is random,
+    /// because EMQX refuses an id for a moment after the last connection with that id has ended.
     pub async fn open(
         target: BrokerTarget<'_>,
         expiry: Duration,

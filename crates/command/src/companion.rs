@@ -1,4 +1,4 @@
-//! The interface of companions: commands that the consumer does not need.
+//! Defines companions: commands that the consumer does not need.
 
 use std::pin::Pin;
 use std::process::ExitCode;

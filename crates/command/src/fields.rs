@@ -94,7 +94,7 @@ fn parse_number(field: &Field, raw: &str, lowest: f64, highest: f64) -> Option<V
         Err(_) if number.fract() == 0.0 => whole_number(number),
         Err(_) => return None,
     };
-    // The largest number of 64 bits is no float: as a float, `highest` is one above it.
+    // A float cannot represent the largest 64-bit integer: `highest` is one above that integer.
     if matches!(field.kind, FieldType::UInt(_)) {
         u64::try_from(whole).map(Value::from).ok()
     } else {

@@ -20,7 +20,7 @@ pub fn retrying_writer(config: &Config) -> Writer {
 
 /// Inserts a batch without the rows of erased drivers. Returns how many positions were inserted and
 /// how many were left out. `stored`: the files that the batch was read from, each with the number
-/// of its fixes that will be stored once this batch is stored.
+/// of its fixes that are stored after this batch.
 pub async fn insert(
     config: &Config,
     clickhouse: &ClickHouse,
@@ -29,8 +29,8 @@ pub async fn insert(
     stored: &[(PathBuf, u64)],
 ) -> Result<Written> {
     let (has_positions, number) = (!batch.positions.is_empty(), batch.id);
-    // Rows of `rejects` have no key that would merge duplicates. Equal rejects from the same place
-    // in the files get the same token, so ClickHouse drops the repeated insert.
+    // `rejects` has no key by which ClickHouse could merge duplicates. So equal rejects from the
+    // same place in the files get the same token, and ClickHouse drops the repeated insert.
     let rejects = Identity { incarnation: hash_of_rejects(&batch.rejects, stored), number: 0 };
     let inserts = spawn_blocking({
         let database = config.clickhouse.database.clone();
@@ -50,11 +50,11 @@ pub async fn insert(
     Ok(written)
 }
 
-/// Returns a hash of the rejects and of the place in the files that they come from.
+/// Returns a hash of the rejects and of their place in the files.
 #[expect(clippy::cast_possible_truncation, reason = "a hash")]
 fn hash_of_rejects(rejects: &[Reject], stored: &[(PathBuf, u64)]) -> u64 {
     let mut rows = Vec::new();
-    // Each part follows its length, so that no two lists of parts give the same bytes.
+    // Write the length before each part, so that different lists of parts give different bytes.
     let mut append = |part: &[u8]| {
         rows.extend_from_slice(&(part.len() as u64).to_le_bytes());
         rows.extend_from_slice(part);

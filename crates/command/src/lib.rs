@@ -6,9 +6,9 @@
 //!                                                     stdout and exit code ◀─ outcome, shown
 //! ```
 //!
-//! Guarantee: a command's exit code is the same whether or not its output is read. No command
-//! inserts positions before [`tables`] has confirmed that the tables are those of this binary.
-//! `fences import` and `erase`, which insert no positions, only check that no migration is pending.
+//! Guarantee: a command's exit code does not depend on whether its output is read. No command
+//! inserts positions before [`tables`] has confirmed that the tables match this binary. `fences
+//! import` and `erase` insert no positions, and only check that no migration is pending.
 //!
 //! This crate depends on no command. ARCHITECTURE.md says how to delete a [`Companion`].
 
@@ -29,6 +29,6 @@ pub use self::companion::{Companion, Run, StartupContext, StartupTask};
 pub use self::outcome::{Outcome, Signals};
 pub use self::shown::Shown;
 
-/// Timeout of a command's request to a member. It is long, so that a busy member does not count as
-/// gone. Unlike a shutdown, a command has no grace period that limits the timeout.
+/// Timeout of a command's request to a member. The timeout is long, so that a busy member does not
+/// count as gone. A command can wait this long, because it has no grace period as a shutdown has.
 pub const ASK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);

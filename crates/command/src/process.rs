@@ -54,9 +54,9 @@ pub fn without_logs<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyh
         .block_on(ended_by_signals(command))
 }
 
-/// Runs a command that has no signal handlers of its own, and ends it at SIGTERM or SIGINT. This
-/// needs handlers only in the first process of a container (PID 1): without a handler, the kernel
-/// ignores these signals for PID 1, but ends any other process.
+/// Runs a command that has no signal handlers of its own, and ends it at SIGTERM or SIGINT. The
+/// first process of a container (PID 1) needs handlers for this: without a handler, the kernel
+/// ignores these signals for PID 1, although it ends any other process.
 async fn ended_by_signals<T>(
     command: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {

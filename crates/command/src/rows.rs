@@ -13,9 +13,9 @@ use milepost_decode::{Decoded, Field, Omissions, suggested_field};
 /// Maximum characters of a rejected payload that are printed.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// Returns lines of JSON, one for each position, reject and ignored message. Then follow one line
-/// for each field that was unusable or not read, and a line with the number of attributes that were
-/// cut, if any. The line of a position includes the columns of `typed_fields`.
+/// Returns lines of JSON: one for each position, reject and ignored message, then one for each
+/// field that was unusable or not read. If attributes were cut, the last line has their number. The
+/// line of a position includes the columns of `typed_fields`.
 #[must_use]
 pub fn json_lines(decoded: &Decoded, typed_fields: &[config::Field]) -> String {
     let mut lines = String::new();
@@ -95,7 +95,7 @@ fn put_position(
 /// Returns a position as JSON, in the units of the table's columns.
 #[must_use]
 pub fn fix(position: &Position) -> serde_json::Value {
-    // Null if the value is unknown. `per_unit`: how many stored steps make one unit of the column.
+    // Returns null if the value is unknown. `per_unit`: stored steps per unit of the column.
     let if_known =
         |is_known: bool, steps: i32, per_unit: f64| is_known.then(|| f64::from(steps) / per_unit);
     let (speed, heading, alt, acc) = (position.speed, position.heading, position.alt, position.acc);

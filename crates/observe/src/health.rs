@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time without a heartbeat after which a part of the process, such as the consumer, counts as
-/// hung. An idle part sends a heartbeat every few seconds.
+/// hung. Even an idle part sends a heartbeat every few seconds.
 const BEAT_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The reasons and heartbeats that the parts of the process report.

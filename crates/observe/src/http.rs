@@ -31,8 +31,8 @@ use crate::peers::MEMBER_PATH;
 use milepost_core::peers::member::Member;
 use milepost_core::throttle::Throttle;
 
-/// Maximum number of connections; a further connection ends the oldest. No connection is reserved
-/// for probes, because only the request shows whether a connection belongs to a probe.
+/// Maximum number of connections; a further connection ends the oldest one. No connection is
+/// reserved for probes, because only the request shows whether a connection belongs to a probe.
 const CONNECTIONS_MAX: usize = 64;
 /// Minimum age of a connection that is ended to make room for a new one. A younger connection may
 /// belong to a probe whose request has not been read yet.
@@ -110,7 +110,7 @@ pub async fn serve(
                          files (ulimit -n) high enough?"
                     );
                 }
-                // The process is out of file descriptors, for example: do not spin.
+                // Wait before the next attempt: the process may be out of file descriptors.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -161,7 +161,8 @@ pub fn ask_ready(listen: SocketAddr) -> Result<(), String> {
     ask_ready_over(listen, |_, stream| Ok(stream))
 }
 
-/// Like [`ask_ready`], over the stream that `wrap` makes of the connection, such as TLS.
+/// Like [`ask_ready`], but over the stream that `wrap` makes of the connection, such as a TLS
+/// stream.
 ///
 /// # Errors
 /// Fails like [`ask_ready`].
@@ -179,7 +180,7 @@ pub fn ask_ready_over<S: Read + Write>(
         write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         match stream.read_to_string(&mut answer) {
-            // A peer that closes TLS without a close_notify has sent the answer nevertheless.
+            // A peer may close TLS without a close_notify after it has sent the whole answer.
             Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error),
             _ => Ok(answer),
         }

@@ -40,7 +40,7 @@ pub fn start(log: &Log) {
         .name("log".to_owned())
         .spawn(write)
         .expect("a thread can be started");
-    // Replace the default hook, which writes to stderr itself, and never returns if nobody reads
+    // Replace the default hook: it writes to stderr itself, and never returns if no process reads
     // stderr.
     std::panic::set_hook(Box::new(|panic| {
         let backtrace = std::backtrace::Backtrace::capture();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_dropped_without_blocking_while_nobody_reads() {
+    fn unread_lines_are_dropped_without_blocking() {
         let (lines, over) = (Lines::default(), AtomicBool::new(false));
         lines.lock().bytes_max = 100;
         let (sender, reader) = mpsc::sync_channel(0);

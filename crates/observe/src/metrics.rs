@@ -1,5 +1,5 @@
-//! The metrics of a member. Most are entries of [`TOTALS_METRICS`]: a name, a help text, and a
-//! function that reads the value from [`ConsumerTotals`].
+//! Defines the metrics of a member. Most are entries of [`TOTALS_METRICS`]: a name, a help text,
+//! and a function that reads the value from [`ConsumerTotals`].
 //!
 //! Guarantee: all totals in a scrape belong to one moment. The consumer publishes its
 //! [`ConsumerTotals`] as a whole, and a scrape reads the last published ones.
@@ -369,7 +369,7 @@ impl Metrics {
         *lock(&self.totals) = totals;
     }
 
-    /// Sets the gauges of configured values, with which alerts compare other metrics.
+    /// Sets the gauges of configured values. Alerts compare other metrics with these gauges.
     pub fn set_configured_limits(&self, spool_bytes_max: u64, in_flight_usual: usize) {
         self.spool_bytes_max.set(i64::try_from(spool_bytes_max).unwrap_or(i64::MAX));
         self.in_flight_usual.set(i64::try_from(in_flight_usual).unwrap_or(i64::MAX));

@@ -23,8 +23,8 @@ impl<S> ReadInTime<S> {
         Self { stream, timeout, deadline: Box::pin(sleep(timeout)), is_armed: false }
     }
 
-    /// Returns `polled`, the result of a write or a flush; or an error if the write or flush still
-    /// waits at the deadline.
+    /// Returns `polled`, the result of a write or a flush. If the write or flush still waits at the
+    /// deadline, returns an error instead.
     fn bounded<T>(
         &mut self,
         polled: Poll<io::Result<T>>,
