@@ -1,5 +1,5 @@
-//! The file that records the fixes that a run sent and those that the broker acknowledged, for
-//! `loadgen verify`.
+//! Defines the file in which a run records its fixes, and which of them the broker acknowledged.
+//! `loadgen verify` reads this file.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -41,7 +41,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Returns the number of different points sent.
+    /// Returns the number of distinct points sent.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.last_seq.iter().map(|seq| u64::from(*seq)).sum()

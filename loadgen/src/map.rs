@@ -94,8 +94,8 @@ fn toggle_on_enter(clickhouse: ClickHouse) -> Result<bool> {
 }
 
 /// Inserts fixes of the last hour into ClickHouse. The history of a driver is the first hour of the
-/// driver's track, in reverse. So the history ends where the track starts, and the fleet, which has
-/// the same seed, continues there.
+/// driver's track, in reverse, so it ends where the track starts. The fleet has the same seed, and
+/// continues from there.
 fn insert_history(clickhouse: &ClickHouse, plan: &Plan) -> Result<()> {
     let mut fleet = Fleet::new(&plan.run, 0..plan.drivers, plan.seed);
     let now_ms = unix_ms() - PAST_STEP_MS;

@@ -31,8 +31,8 @@ const NOT_AUTHORIZED: u8 = 0x87;
 const SERVER_UNAVAILABLE: u8 = 0x88;
 /// Reason code of CONNACK (3.2.2.2).
 const SERVER_BUSY: u8 = 0x89;
-/// Longest time for which a starting broker refuses everything. A broker that refuses for longer is
-/// not starting: its access rules forbid the messages.
+/// Longest time for which a starting broker refuses everything. If a broker refuses for longer, it
+/// is not starting: its access rules forbid the messages.
 const STARTING_PATIENCE: Duration = Duration::from_secs(20);
 /// Like [`STARTING_PATIENCE`], for a broker that has accepted messages of this connection before.
 /// EMQX refuses for about 20 s around a graceful stop, and again while it boots.
@@ -45,7 +45,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const LATE_MAX: usize = 1_000;
 /// An [endless](Progress::endless) fleet sends at most this many times the messages of its plan.
 const BEYOND_PLAN: u64 = 5;
-/// Longest time to try to reach the broker, for one connection.
+/// Longest time for which a connection tries to reach the broker.
 const RECONNECT_PATIENCE: Duration = Duration::from_secs(180);
 
 /// A message that was written and that the broker has not acknowledged.
@@ -89,7 +89,7 @@ pub(crate) struct Publisher {
     pub(crate) starting: u64,
     /// Time since which the broker has refused every message of this connection.
     refused_since: Option<Instant>,
-    /// Whether the broker has acknowledged a message of this connection.
+    /// The broker has acknowledged a message of this connection.
     has_accepted: bool,
     /// Packet ids of messages that the broker dropped or refused, with the time at which to send
     /// them again.
@@ -290,7 +290,7 @@ impl Publisher {
         Ok(stream)
     }
 
-    /// Returns how many messages to generate in all.
+    /// Returns the total number of messages to generate.
     fn target(&self) -> u64 {
         if self.progress.ends_early.load(Ordering::Relaxed) {
             self.generated
@@ -399,7 +399,7 @@ impl Publisher {
         }
     }
 
-    /// Sends the messages again that the broker dropped or refused at least [`RETRY_DELAY`] ago.
+    /// Resends the messages that the broker dropped or refused at least [`RETRY_DELAY`] ago.
     fn send_retries(&mut self) {
         while let Some((due, packet_id)) = self.retries.front().copied()
             && due <= Instant::now()
@@ -421,7 +421,7 @@ impl Publisher {
         }
     }
 
-    /// Handles the broker's packets that have arrived complete.
+    /// Handles the broker's packets that have arrived completely.
     fn handle_packets(&mut self, input: &mut BytesMut) -> Result<()> {
         while let Some(packet) = first_packet(input)? {
             match packet.kind {
@@ -469,8 +469,8 @@ impl Publisher {
         if self.has_accepted { RESTARTING_PATIENCE } else { STARTING_PATIENCE }
     }
 
-    /// Sends unacknowledged messages again after a reconnect, with DUP, in the order of each
-    /// driver's fixes.
+    /// Resends the unacknowledged messages after a reconnect, with DUP. The fixes of each driver
+    /// keep their order.
     fn resend_unacked(&mut self) {
         // Clear the buffer, which may begin with half a packet. At QoS 1, its messages are also
         // unacknowledged, so they are sent again below.
@@ -496,8 +496,8 @@ struct MessagesRefused(Duration);
 struct ConnectionRefused(u8);
 
 impl ConnectionRefused {
-    /// Returns whether retries are pointless. EMQX answers 0x87, 0x88 or 0x89 for a while when it
-    /// starts. To a wrong password it answers 0x87 for ever.
+    /// Returns whether retries are pointless. While EMQX starts, it answers 0x87, 0x88 or 0x89. To
+    /// a wrong password, it answers 0x87 for ever.
     fn is_final(&self, refused_for: Duration, patience: Duration) -> bool {
         let may_be_starting = [NOT_AUTHORIZED, SERVER_UNAVAILABLE, SERVER_BUSY].contains(&self.0);
         !may_be_starting || refused_for > patience

@@ -1,5 +1,5 @@
-//! Compares the fixes sent with the fixes stored, as sets of (driver, seq), never by row counts
-//! alone.
+//! Compares the fixes sent with the fixes stored. The fixes are compared as sets of (driver, seq),
+//! and never only by row counts.
 //!
 //! The fixes of a driver are numbered 1, 2, 3, …. Therefore a driver's stored fixes are complete if
 //! three things hold: as many distinct numbers are stored as were sent, the smallest is 1, and the
@@ -27,9 +27,9 @@ const EXAMPLES_MAX: usize = 5;
 /// Result of the comparison.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
-    /// Different fixes sent.
+    /// Distinct fixes sent.
     pub sent: u64,
-    /// Different fixes stored.
+    /// Distinct fixes stored.
     pub stored: u64,
     /// Acknowledged fixes that are not stored.
     pub lost: u64,
@@ -91,7 +91,7 @@ impl fmt::Display for Verdict {
 pub struct InPositions {
     /// Rows, merged or not.
     pub rows: u64,
-    /// Different fixes.
+    /// Distinct fixes.
     pub distinct: u64,
 }
 
@@ -154,8 +154,8 @@ pub fn verify(store: &Store, manifest: &Manifest, within: Duration) -> Result<Ve
     Ok(verdict)
 }
 
-/// Compares, for formats without `seq`, the number of fixes of each driver. `drivers`: the number
-/// of each driver, and how many fixes it sent.
+/// Compares the number of fixes of each driver, for formats without `seq`. `drivers`: the number of
+/// each driver, and how many fixes the driver sent.
 fn compare_counts(
     fixes: &HashMap<u32, Stored>,
     drivers: &[(u32, u32)],
@@ -170,8 +170,8 @@ fn compare_counts(
     }
 }
 
-/// Compares the fixes of these drivers number by number. `drivers`: the number of each driver, and
-/// the last `seq` that it sent.
+/// Compares the fixes of some drivers number by number. `drivers`: the number of each driver, and
+/// the last `seq` that the driver sent.
 fn compare(
     store: &Store,
     manifest: &Manifest,
