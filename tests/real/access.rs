@@ -59,8 +59,8 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
         parse(statement)?;
     }
     // All customers have the role `milepost_customer`. The policy that shows all drivers must
-    // exclude this role, and the quota must apply to it. If these clauses named single customers, a
-    // customer who is added later would see all drivers, without a quota.
+    // exclude this role, and the quota must apply to the role. If the policy and the quota named
+    // single customers, a customer who is added later would see all drivers, without a quota.
     for clause in [
         "EXCEPT milepost_customer",
         "ALTER QUOTA IF EXISTS milepost_readers TO milepost_reader, milepost_customer",
@@ -75,8 +75,8 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
     let expire_login = "ALTER USER migrate VALID UNTIL '2020-01-01'";
     ensure!(sql.contains(expire_login), "access.sql lacks {expire_login}");
     parse(expire_login)?;
-    // Each user is created and then altered, so that a second run with other hashes changes the
-    // passwords.
+    // The rules create each user and then alter the user, so that a second run with other hashes
+    // changes the passwords.
     for (user, hash) in [
         ("milepost", "MILEPOST"),
         ("migrate", "MIGRATE"),
@@ -93,7 +93,7 @@ fn access_rules_parse_and_cover_every_table_with_drivers() -> Result<()> {
             ensure!(rules.iter().any(|rule| rule.starts_with(&statement)), "no {statement}");
         }
     }
-    // A customer can read the tables behind the views, and those of a live map.
+    // A customer can read the tables behind the views, and the tables of a live map.
     for table in ["positions", "touched", "driver_days_state", "fences", "drivers", "alerts_seen"] {
         let grant = format!("GRANT SELECT ON fleet.{table} TO customer_acme");
         ensure!(rules.contains(&grant), "customer.sql lacks {grant}");

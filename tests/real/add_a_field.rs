@@ -1,5 +1,5 @@
-//! Checks docs/add-a-field.md: the patch applies, builds and passes the tests. The new column is in
-//! every table and view of fixes, also on a replica that is added later.
+//! Checks docs/add-a-field.md: the patch applies, builds and passes the tests. Every table and view
+//! of fixes has the new column, even on a replica that is added later.
 
 use std::process::Command;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Tests `mqtt.broker_metrics`: milepost subscribes to the broker's own counters. They become a
-//! metric, and never positions. If the broker refuses this subscription, or closes the connection
-//! because of it, milepost still receives positions.
+//! Tests `mqtt.broker_metrics`: milepost subscribes to the broker's own counters. The counters
+//! become a metric, and never positions. If the broker refuses this subscription, or closes the
+//! connection in response, milepost still receives positions.
 
 use std::sync::mpsc;
 
@@ -138,7 +138,7 @@ fn leaving_member_does_not_subscribe_to_the_broker_counters() -> Result<()> {
             }
             if let Packet::Unsubscribe(unsubscribe) = &packet {
                 let [high, low] = unsubscribe.pkid.to_be_bytes();
-                // The SUBACK is sent only now, so it crosses the UNSUBSCRIBE. The UNSUBACK follows.
+                // Send the SUBACK only now, after the UNSUBSCRIBE. The UNSUBACK follows.
                 peer.send(&[&[0x90, 4, 0, 1, 0, 1][..], &[0xB0, 5, high, low, 0, 0, 0]].concat())?;
             }
             recorder.send(packet)?;
@@ -162,7 +162,7 @@ fn broker_counters_are_not_read_by_default() -> Result<()> {
         peer.send(&fix(1))?;
         loop {
             if let Packet::Subscribe(_) = peer.receive()? {
-                // A DISCONNECT, as some managed brokers answer.
+                // Some managed brokers answer with a DISCONNECT.
                 peer.send(&[0xE0, 1, NOT_AUTHORIZED])?;
             }
         }

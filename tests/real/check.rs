@@ -303,8 +303,9 @@ fn check_compares_the_brokers_limits_with_the_settings() -> Result<()> {
 /// A CONNACK that refuses the client: "Server busy".
 const CONNACK_BUSY: [u8; 5] = [0x20, 3, 0, 0x89, 0];
 
-/// The broker accepts only the second connection of each client id, and refuses all others. EMQX,
-/// too, refuses a client id for a moment: until it has cleaned up the former connection of this id.
+/// The broker accepts only the second connection of each client id, and refuses all others. EMQX
+/// behaves similarly: it refuses a client id until it has cleaned up the former connection of this
+/// id.
 #[test]
 fn busy_broker_is_retried_and_does_not_fail_a_check() -> Result<()> {
     let world = unmigrated("check_busy")?;
@@ -524,8 +525,8 @@ fn check_names_the_statement_that_repairs_clickhouse() -> Result<()> {
     expect_error("migrations", "run milepost migrate as a user that may create tables")
 }
 
-/// Starts a proxy to the engine, which replaces each statement that contains `words`. Returns
-/// settings with the proxy's URL.
+/// Starts a proxy in front of the engine. The proxy replaces each statement that contains `words`.
+/// Returns settings with the proxy's URL.
 fn with_replaced_statement(
     world: &World,
     words: &'static str,
@@ -639,8 +640,8 @@ struct ClusterCase {
     /// Row of `system.replicas` that the proxy reports: read-only, session expired, delay in
     /// seconds, queue size, replicas, active replicas.
     replica: &'static str,
-    /// A part of the statements that the proxy refuses, as a server does for lack of a grant.
-    /// Empty: the proxy refuses none.
+    /// The proxy refuses statements that contain this string, as a server does for lack of a grant.
+    /// Empty: the proxy refuses no statement.
     refused: &'static str,
 }
 
@@ -764,8 +765,8 @@ const CLUSTER_CASES: [ClusterCase; 18] = [
     },
 ];
 
-/// Starts a proxy to the engine, which reports the tables, replicas and clusters of this case.
-/// Returns settings with the proxy's URL.
+/// Starts a proxy in front of the engine. The proxy reports the tables, replicas and clusters of
+/// `case`. Returns settings with the proxy's URL.
 fn settings_for_cluster(world: &World, case: &'static ClusterCase) -> Result<Settings> {
     let url = scripted_clickhouse(world.engine.server.port, move |statement| {
         if !case.refused.is_empty() && statement.contains(case.refused) {

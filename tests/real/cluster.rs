@@ -1,5 +1,5 @@
-//! Tests `migrate` on a cluster. This engine does not support ON CLUSTER: a proxy in front of the
-//! engine removes the cluster from each statement, and simulates the other hosts.
+//! Tests `migrate` on a cluster. The tested engine does not support ON CLUSTER, so a proxy in front
+//! of the engine removes the cluster from each statement, and simulates the other hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ pub struct Hosts {
 }
 
 /// Rewrites a statement for a single server: without `ON CLUSTER` and without replication.
-/// `hosts_without_tables` is the number of simulated hosts that have none of the tables.
+/// `hosts_without_tables`: the number of simulated hosts that have none of the tables.
 fn rewrite_for_single_server(statement: &str, hosts_without_tables: usize) -> String {
     let mut sql = statement.replace("ENGINE = Replicated", "ENGINE = ");
     for cluster in ["c", "two"] {
@@ -147,9 +147,9 @@ fn recorded(inserts: &Inserts) -> Vec<String> {
     inserts.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Three clusters: `c` has one shard, `two` has two, and `half` has two of which one is
-/// unreachable. All other shards are the engine itself, which accesses them without a network. Both
-/// shards of `two` are the same tables, so a query reads each row twice.
+/// Three clusters: `c` has one shard, `two` has two shards, and `half` has two shards of which one
+/// is unreachable. Every reachable shard is the engine itself, without a network. So both shards of
+/// `two` are the same tables, and a query reads each row twice.
 const SHARDS: &str =
     "<clickhouse><tcp_port>9000</tcp_port><macros><shard>01</shard></macros><remote_servers>
 <c><shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard></c>
@@ -441,8 +441,8 @@ fn unsharded_tables_are_refused_with_shards_and_vice_versa() -> Result<()> {
         Ok(reply.contains("these tables were created with clickhouse.shards = true"))
     })?;
     milepost.process.kill()?;
-    // Ignore the inserts with which `check` measures the accepted size: they contain only blanks,
-    // and write no row.
+    // `check` measures the accepted size with inserts that contain only blanks. Ignore these
+    // inserts: they write no row.
     let with_rows = |insert: &&String| !insert.contains("FORMAT+JSONEachRow");
     let inserts = recorded(&inserts);
     let inserts: Vec<_> = inserts.iter().filter(with_rows).collect();
@@ -467,8 +467,8 @@ fn unanswered_replica_count_query_delays_no_insert() -> Result<()> {
                 ProxyAction::NoAnswer
             };
         } else if statement.contains("FROM system.columns") && is_first(&column_queries) {
-            // This error makes the process query the replica count again before its first insert.
-            // The second query gets no answer.
+            // After this error, the process queries the replica count again before its first
+            // insert. The second query gets no answer.
             return ProxyAction::Answer(
                 500,
                 "Code: 202. DB::Exception: Too many simultaneous queries.".to_owned(),

@@ -171,8 +171,8 @@ fn record_of_a_removed_migration_changes_nothing() -> Result<()> {
         code == 0 && printed.contains("all migrations of this version are applied"),
         "{printed}"
     );
-    // The view `speeding` is that of the current file: the record of the removed file, which has a
-    // similar name, did not prevent its creation.
+    // The removed file has a similar name to the file that creates the view `speeding`. The record
+    // of the removed file did not prevent the creation of the view.
     let view = "SELECT positionCaseInsensitive(create_table_query, 'is_derived') > 0 \
                 FROM system.tables WHERE database = '{db}_ask' AND name = 'speeding'";
     assert_eq!(world.query(view)?, "1");
@@ -202,9 +202,9 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
             world.query(&format!("EXPLAIN AST {sql}"))?;
         }
     }
-    // The check above can fail: `EXPLAIN AST` refuses a statement with a syntax error.
+    // Prove that the check above can fail: `EXPLAIN AST` refuses a statement with a syntax error.
     assert!(world.query("EXPLAIN AST CREATE TABLE t CLUSTER ON c (n UInt8)").is_err());
-    // The engine can execute the plan for one server. After that, nothing is left for `migrate`.
+    // After the engine has executed the plan for one server, nothing is left for `migrate`.
     let statements = plan(world.settings.clone())?;
     for sql in &statements {
         world.query(sql)?;
@@ -224,9 +224,9 @@ fn migrate_plan_equals_what_migrate_executes() -> Result<()> {
     Ok(())
 }
 
-/// A replica that joins later creates its tables with the `CREATE TABLE` statements of the plan.
-/// ClickHouse refuses a table that differs from the definition in Keeper, which the later
-/// migrations have already changed.
+/// A replica that joins later creates its tables with the `CREATE TABLE` statements of the plan. By
+/// then, later migrations have changed the definition in Keeper, and ClickHouse refuses a table
+/// that differs from this definition.
 #[test]
 fn created_tables_equal_migrated_tables() -> Result<()> {
     let world = unmigrated("created")?;
@@ -374,7 +374,7 @@ fn setting_with_one_underscore_stops_the_start() -> Result<()> {
 }
 
 /// Some deployment templates cannot omit a variable, and set it to an empty string instead. So an
-/// empty variable counts as unset. The only exception is `events.topic`: an empty string turns MQTT
+/// empty variable counts as unset. `events.topic` is the only exception: an empty string turns MQTT
 /// off.
 #[test]
 fn empty_variable_overrides_the_file_only_for_events_topic() -> Result<()> {
@@ -713,7 +713,7 @@ fn trace_live_shows_each_message_and_its_outcome() -> Result<()> {
             Ok(live.log()?.lines().any(|line| words.iter().all(|word| line.contains(word))))
         })
     };
-    // Publish repeatedly, because `trace` misses messages from before its subscription.
+    // Publish repeatedly, because `trace` misses the messages that arrive before it subscribes.
     wait_until("trace has subscribed", SOON, || {
         live.ensure_alive()?;
         world.publish(&[("drivers/d7/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;

@@ -1,18 +1,18 @@
 //! Sends each format's documented example through the real broker and the real engine, and compares
 //! the rows with rows that are written by hand.
 //!
-//! The examples are quoted, except for the time of a fix: `<s>`, `<ms>`, `<iso>`, `<hhmmss>` and
-//! `<ddmmyy>` stand for a recent time, because milepost rejects a fix that is years old. If a
-//! document gives names and units but no values, the values are ours, and a comment at the example
-//! says so.
+//! The examples are quoted from their documents, except for the time of a fix: `<s>`, `<ms>`,
+//! `<iso>`, `<hhmmss>` and `<ddmmyy>` stand for a recent time, because milepost rejects a fix that
+//! is years old. If a document gives names and units but no values, the values are ours, and a
+//! comment at the example says so.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
 
 use crate::world::{SOON, wait_for_metric, world};
 
-/// A source of each format. It reads the driver id from the topic or the field in which the devices
-/// of the format send the id.
+/// One source for each format. The source takes the driver id from the topic or the field in which
+/// the devices of the format send the id.
 const SOURCES: &str = r#"
 [formats.particle]
 lat = "/loc/lat"

@@ -41,9 +41,9 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     assert!(printed.contains("shutdown.peers is not set"), "{printed}");
 
     // The lost member's sessions are still subscribed, so the broker queues their share of the
-    // messages. The fleet counts the messages that the broker has acknowledged to it; wait for that
-    // count. What the surviving member acknowledges to the broker does not show how many messages
-    // were sent since the kill: it acknowledges whole batches, with earlier messages.
+    // messages. Wait until the broker has acknowledged enough messages to the fleet. The survivor's
+    // acknowledgements do not show how many messages were sent since the kill, because the survivor
+    // acknowledges whole batches, with earlier messages.
     wait_until("the broker has accepted enough", SOON, || {
         Ok(accepted() >= accepted_before + 2_000)
     })?;
@@ -67,7 +67,7 @@ fn drain_takes_the_messages_of_a_lost_member_and_ends_its_sessions() -> Result<(
     Ok(())
 }
 
-/// A drain that was interrupted can leave gaps in the session numbers.
+/// An interrupted drain can leave gaps in the session numbers.
 #[test]
 fn drain_finds_a_session_after_a_gap() -> Result<()> {
     let world = world("drain_gap")?;
@@ -76,8 +76,8 @@ fn drain_finds_a_session_after_a_gap() -> Result<()> {
     let mut lost = member.start()?;
     lost.wait_until_ready()?;
     lost.process.kill()?;
-    // End all sessions but number 5. A member searches for former sessions by connecting to them,
-    // which creates them: if it was killed during the search, sessions 6 to 8 exist.
+    // End all sessions but number 5. A member searches for former sessions by connecting to them.
+    // Each connection creates its session, so a kill during the search can leave sessions 6 to 8.
     for session in (0..5).chain(6..9) {
         end_session(world.broker.port, &format!("pod-1-{session}"))?;
     }

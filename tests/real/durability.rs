@@ -1,6 +1,6 @@
-//! Checks durability under a power cut from the program's system calls, which a preloaded library
-//! records. A test that kills the process could not detect a missing fsync, because the kernel
-//! still has the bytes.
+//! Checks that acknowledged data would survive a power cut. A preloaded library records the system
+//! calls of the program. A test that kills the process could not detect a missing fsync, because
+//! the kernel still has the bytes.
 
 use anyhow::{Result, ensure};
 use lab_harness::proxy::{Fault, Proxy};
@@ -30,7 +30,7 @@ fn puback_waits_for_fsync_of_file_and_directory() -> Result<()> {
     }
 
     let calls = std::fs::read_to_string(&log)?;
-    // `durable`: number of files that were renamed before the last fsync of the directory.
+    // `durable`: number of files that were renamed before the directory was last synced.
     let (mut synced_file, mut renamed, mut durable, mut acks) = (String::new(), 0, 0, 0);
     for call in calls.lines() {
         match call.split_once(' ').unwrap_or((call, "")) {

@@ -1,5 +1,5 @@
-//! Tests several endpoints in `clickhouse.url`: a process switches to another endpoint if the
-//! endpoint in use is down, hangs, is read-only or has no tables. Scripted servers in front of one
+//! Tests several endpoints in `clickhouse.url`. If the endpoint in use is down, hangs, is read-only
+//! or has no tables, a process switches to another endpoint. Scripted servers in front of one
 //! engine act as the replicas.
 //!
 //! Each member begins with its own endpoint, which depends on the number in the member's name:
@@ -22,8 +22,8 @@ struct Endpoint {
     url: String,
     /// Tokens of the inserts into `positions` that this server received.
     tokens: Arc<Mutex<Vec<String>>>,
-    /// Error code of ClickHouse with which this server refuses inserts into `positions`. If 0, the
-    /// server passes the inserts to the engine.
+    /// ClickHouse error code with which this server refuses inserts into `positions`. 0: the server
+    /// passes the inserts to the engine.
     code: Arc<AtomicU32>,
     /// Whether this server answers as if milepost's tables did not exist.
     has_no_tables: Arc<AtomicBool>,

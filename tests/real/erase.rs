@@ -290,9 +290,9 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
     )?;
     world.query("OPTIMIZE TABLE {db}.positions FINAL")?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
-    // On a slow machine a command times out before its mutation ends, and the next command starts
-    // another mutation. So each command gets twice the time of the previous command. No command
-    // reports that all rows are gone.
+    // On a slow machine, a command times out before its mutation ends, and the next command starts
+    // another mutation. So double the timeout with each command. No command reports that all rows
+    // are gone.
     let mut within = 4;
     wait_until("old parts are named", SOON, || {
         within *= 2;
@@ -305,7 +305,7 @@ fn erase_and_lift_report_the_true_state() -> Result<()> {
         Ok(cells[1..4] == ["0", "0", "0"] && cells[4] != "0")
     })?;
 
-    // A file in quarantine, which the member leaves as it is.
+    // Put a file into quarantine. The member leaves this file as it is.
     let spool = world.folder.path().join("spool");
     std::fs::create_dir(&spool)?;
     std::fs::write(spool.join("00000000000000000001-1-7.row"), "rows of an unknown driver")?;
@@ -377,7 +377,7 @@ fn erase_waits_for_an_insert_that_outlived_its_process() -> Result<()> {
                        AND query_kind = 'Insert' AND elapsed > 2";
         world.wait_for(running, "1", SOON)?;
         // List the driver as of 41 s ago. `erase` assumes that members read a new list within 40 s,
-        // so every member has had this list for a second. Only an insert that began earlier can
+        // so every member has had this list for a second. Only an insert that began before that can
         // still contain the driver.
         world.query(
             "INSERT INTO {db}.erased (driver_id, written_at) \
@@ -423,9 +423,9 @@ fn statement_kind(statement: &str, driver: &str, tables: &[String]) -> String {
     kind
 }
 
-/// Erases a driver. Statements have kinds, numbered in the order in which the command first sends
-/// them: the fault hits the first statement of kind `kind_index`. Returns 1 if the command sent
-/// such a statement, otherwise 0. Without a fault, returns the number of kinds.
+/// Erases a driver. The kinds of statements are numbered in the order in which the command first
+/// sends them, and the fault hits the first statement of kind `kind_index`. Returns 1 if the
+/// command sent such a statement, otherwise 0. Without a fault, returns the number of kinds.
 fn erase_with_fault(
     world: &World,
     driver: &str,
@@ -493,8 +493,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
     )?;
     let kinds = erase_with_fault(&world, "f99", &tables, 0, None)?;
     ensure!((10..=20).contains(&kinds), "{kinds} kinds of statements");
-    // A kill after one statement is also a kill before the next one. So only for the first
-    // statement, a kill before it must be tested separately.
+    // A kill after one statement is also a kill before the next one. Only a kill before the first
+    // statement needs a test of its own.
     let faults = [Fault::KilledAfter, Fault::Refused, Fault::AnswerLost];
     let each_kind = (0..kinds).flat_map(|at| faults.map(|fault| (at, fault)));
     let plans: Vec<(usize, Fault)> =
@@ -537,8 +537,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         retried += usize::from(log.contains("retrying"));
     }
     ensure!(begun > 0 && retried > 0, "{retried} of {begun} retried");
-    // A command also removes rows that other commands have hidden. So maybe none of the concurrent
-    // commands sends the last kinds of statements. Test these kinds with one command at a time.
+    // A command also removes rows that other commands have hidden, so a concurrent command may not
+    // send the last kinds of statements. Test these kinds with one command at a time.
     let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = spare_drivers.next().context("no driver is left")?;
@@ -547,8 +547,8 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         ensure!(is_reached == 1, "statement {at} of {kinds}: {reached:?}");
     }
     let tried = spare_drivers.start; // the drivers from 0 to `tried` - 1
-    // Run all commands at the same time. If they ran one after the other, each would wait until the
-    // old parts of the previous command are removed.
+    // Run all commands at the same time. In sequence, each command would wait until the old parts
+    // of the previous command are removed.
     run_parallel(tried, tried, &|n| {
         let (code, printed) =
             world.settings.call(&["erase", "--driver", &driver(n), "--yes", "--within", "20m"])?;

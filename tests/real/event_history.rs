@@ -13,8 +13,8 @@ const MILLION: u64 = 1_000_000;
 const EVENT_INTERVAL_MS: u64 = 1_728;
 
 /// 10,000 drivers with five events a day make 20 million events in 400 days. The environment
-/// variable `EVENT_MILLIONS` changes the number of millions. The engine needs some seconds for each
-/// million.
+/// variable `EVENT_MILLIONS` sets another number of millions. The engine needs some seconds for
+/// each million.
 #[test]
 #[ignore = "writes 20 million events: cargo test -p milepost --test real -- --ignored --nocapture \
             history"]

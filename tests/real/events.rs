@@ -107,7 +107,7 @@ pub fn retained(port: u16, filter: &str) -> Result<BTreeMap<String, Value>> {
     let options = MqttOptions::new(format!("looks-{}", fastrand::u32(..)), "127.0.0.1", port);
     let (client, mut connection) = Client::new(options, 8);
     client.subscribe(filter, QoS::AtLeastOnce)?;
-    // The broker sends retained messages before messages that are published after the
+    // The broker sends retained messages first, and then messages that are published after the
     // subscription. So the message on `end` shows that all retained messages have arrived.
     let end = format!("end/{}", fastrand::u32(..));
     client.subscribe(&end, QoS::AtLeastOnce)?;
@@ -225,8 +225,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     drop(waiting);
     let mut first = Watcher::start_watching(&settings, &world, "first")?;
     publish("d1", &fix_at(0, OUTSIDE, 10.0))?;
-    // The drive from OUTSIDE to INSIDE takes 100 s, because a faster drive would be a jump. The
-    // first fix inside is sent twice, and the fix of second 50 is late.
+    // The drive from OUTSIDE to INSIDE takes 100 s: a faster drive would count as a jump. The first
+    // fix inside is sent twice, and the fix of second 50 is late.
     for (second, lng) in [(100, INSIDE), (100, INSIDE), (50, 13.1), (110, INSIDE)] {
         publish("d1", &fix_at(second, lng, 10.0))?;
     }
@@ -281,7 +281,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         [("left", 210), ("entered", 310), ("left", 410), ("fast", 310), ("slow", 420)]
     {
         let id = format!("d1/{kind}/{}/0", begin + seconds * 1_000);
-        // Only the id of an event at a fence ends with the fence.
+        // The id of an event ends with a fence only if the event is about the fence.
         let id = if ["fast", "slow"].contains(&kind) { id } else { format!("{id}/yard/1") };
         wait_until(&format!("{id} is posted"), SOON, || Ok(hook.has(&id)))?;
     }
@@ -289,8 +289,8 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
     wait_for_count("kind IN ('entered', 'left', 'fast', 'slow', 'jump')", "6")?;
     wait_for_count("webhook_at IS NULL AND kind NOT IN ('silent', 'heard')", "0")?;
 
-    // The driver is silent, and then sends a fix. The time of this fix is longer ago than
-    // `events.silent_for`, so a second event `silent` may follow the event `heard` at once.
+    // The driver is silent, and then sends a fix that is older than `events.silent_for`. So a
+    // second event `silent` may follow the event `heard` at once.
     wait_for_count(
         &format!("kind = 'silent' AND toUnixTimestamp64Milli(ts) = {}", begin + 420_000),
         "1",
@@ -304,7 +304,7 @@ fn event_is_stored_once_retained_and_posted_despite_crashes() -> Result<()> {
         }))
     })?;
 
-    // A fix that can only be reached and left at an impossible speed.
+    // The driver could reach and leave this fix only at an impossible speed.
     publish("d1", &fix_at(510, 14.15, 10.0))?;
     publish("d1", &fix_at(520, OUTSIDE, 10.0))?;
     wait_for_count(
@@ -752,7 +752,7 @@ fn start_does_not_read_the_history_of_events() -> Result<()> {
             states.values().map(|event| event["event"].as_str().unwrap_or_default()).collect();
         Ok(kinds == ["entered", "left", "fast"])
     })?;
-    // d1 is still known to be inside: two fixes outside make it leave.
+    // The process still knows that d1 is inside: two fixes outside cause the event `left`.
     world.query(
         "INSERT INTO {db}.positions (driver_id, ts, lat_e7, lng_e7) \
          SELECT 'd1', now64(3) - number, 100, 100 FROM numbers(2)",
@@ -815,8 +815,8 @@ fn fence_name_that_is_not_utf8_does_not_stop_events() -> Result<()> {
     world.wait_for("SELECT count() FROM {db}.events FINAL WHERE fence = 'yard'", "1", SOON)
 }
 
-/// The webhook does not answer, so each post lasts until its timeout of ten seconds. Sequential
-/// posts would arrive ten seconds apart.
+/// The webhook does not answer, so each post lasts until its timeout of ten seconds. Posts in
+/// sequence would arrive ten seconds apart.
 #[test]
 fn webhook_gets_eight_concurrent_posts() -> Result<()> {
     let world = world("events_many")?;

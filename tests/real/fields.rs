@@ -213,8 +213,8 @@ fn consumers_with_different_fields_keep_inserting() -> Result<()> {
     let second = second_settings.run()?;
     let send = |driver: &str| {
         let payload = fix(r#","batt":80,"io":{"239":1}"#);
-        // Two drivers, because two undated fixes of one driver in the same millisecond count as one
-        // fix.
+        // Use two drivers: two undated fixes of one driver in the same millisecond would count as
+        // one fix.
         let topics = [format!("a/{driver}-a/gps"), format!("b/{driver}-b/gps")];
         world.publish(&topics.each_ref().map(|topic| (&**topic, &*payload)))
     };
@@ -449,7 +449,7 @@ fn decode_agrees_with_the_columns() -> Result<()> {
         }
     }
     ensure!(differences.is_empty(), "{differences:#?}");
-    // The comparison proves nothing if both sides are always null.
+    // If both sides were always null, the comparison would prove nothing.
     let count = TYPES.map(|(name, _)| format!("count({name}) > 0")).join(" AND ");
     assert_eq!(world.query(&format!("SELECT {count} FROM {{db}}.fixes"))?, "1");
     Ok(())
@@ -488,7 +488,7 @@ fn field_added_under_load_loses_nothing() -> Result<()> {
     let manifest = finish(fleet)?;
     let verdict = world.verify(&manifest)?;
     ensure!(verdict.is_exact() && verdict.rejects == 0 && verdict.stored > 0, "{verdict}");
-    // Exactly the rows of members that kept the attribute have the value.
+    // A row has the value if and only if the member that inserted it kept the attribute.
     let filled = "SELECT countIf(battery = 80) > 0, countIf(battery IS NULL \
                   AND mapContains(attributes, 'batt')), countIf(battery IS NOT NULL \
                   AND NOT mapContains(attributes, 'batt')) FROM {db}.fixes";

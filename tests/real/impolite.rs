@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use lab_harness::scripted_clickhouse::{Behaviour, HangAt, TooLarge};
 
-/// Number of cases that run concurrently. A case mostly waits, so there may be more cases than CPU
-/// cores.
+/// Number of cases that run concurrently. It may exceed the number of CPU cores, because a case
+/// mostly waits.
 const CASES_AT_ONCE: usize = 6;
 
 /// A fault, and the behaviour that is expected of milepost.
@@ -56,14 +56,14 @@ impl Case {
         matches!(self.fault, Fault::Script(Behaviour::Hang(_)))
     }
 
-    /// Minimum duration of the fault. A hang needs longer, because milepost reports a hang after
-    /// half a minute.
+    /// Minimum duration of the fault. A hang must last longer than other faults, because milepost
+    /// reports a hang after half a minute.
     fn fault_duration(&self) -> Duration {
         Duration::from_secs(if self.hangs() { 35 } else { 20 })
     }
 
-    /// Time within which the log and `/readyz` must name the cause. This limit allows for a busy
-    /// machine. The models, whose clock is simulated, test that the cause is named sooner.
+    /// Time within which the log and `/readyz` must name the cause, even on a busy machine. The
+    /// models simulate the clock, and test a shorter time.
     fn report_timeout(&self) -> Duration {
         Duration::from_secs(120)
     }
@@ -169,7 +169,7 @@ const fn too_large(name: &'static str, then: TooLarge, expect: Expect) -> Case {
     script(name, Behaviour::TooLarge { body_bytes_max: 1000, then }, expect)
 }
 
-/// Servers that are slow or have limits, with which milepost can work.
+/// Servers that milepost can work with although they are slow or have limits.
 static LIMITS: [Case; 5] = [
     too_large("too_large", TooLarge::AnswersAfterBody, Expect::StoresAll),
     too_large("too_large_at_once", TooLarge::AnswersAtOnce, Expect::StoresAll),

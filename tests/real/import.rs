@@ -238,8 +238,8 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     let (_, printed) = import(&world, &["--json"], &file)?;
     // Of the 200 rows, every seventh is of d3.
     ensure!(printed.contains("\"erased\":29,"), "{printed}");
-    // The same bad row further down, or of another driver, is another reject. An unclosed quote
-    // does not affect the rows next to it.
+    // An equal bad row further down, or of another driver, is another reject. An unclosed quote
+    // does not affect the neighbouring rows.
     let state = world.folder.path().join("state.json").display().to_string();
     let resume = |file: &Path| import(&world, &["--driver", "grows", "--resume", &state], file);
     let (bad, unclosed) = (format!("{began},91,2\n"), format!("{began},\"1,2\n"));
@@ -273,7 +273,7 @@ fn repeated_import_stores_each_fix_and_reject_once() -> Result<()> {
     Ok(())
 }
 
-/// Makes a dry run, which needs no server; returns its exit code and its report.
+/// Makes a dry run, which needs no server. Returns its exit code and its report.
 fn dry_run(world: &World, arguments: &[&str], file: &Path) -> Result<(i32, serde_json::Value)> {
     let (code, printed) = import(world, &[&["--dry-run", "--json"], arguments].concat(), file)?;
     let line =
@@ -286,8 +286,8 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     let world = world("import_reports")?;
     let (began, driver) = (began_ms(), ["--driver", "d1"]);
     let with_speed = [&driver[..], &["--speed-unit", "m/s"]].concat();
-    // Concatenated collections are all read, and trailing data is reported; a byte order mark is
-    // skipped.
+    // `import` reads all of several concatenated collections, reports trailing data, and skips a
+    // byte order mark.
     let feature = |ms: i64| {
         format!(
             r#"{{"type":"Feature","geometry":{{"type":"Point","coordinates":[1,2]}},"properties":{{"ts":{ms}}}}}"#
@@ -395,8 +395,7 @@ fn import_reports_unread_and_unused_input() -> Result<()> {
     let (code, report) = dry_run(&world, &driver, &pipe)?;
     ensure!(code == 0 && report["positions"] == 1, "{report}");
     writer.join().expect("the writer does not panic")?;
-    // A zone west of Greenwich. `{file}` is the name of the link, not the name of the link's
-    // target.
+    // Use a zone west of Greenwich. `{file}` is the name of the link, not of its target.
     let file = write_file(&world, "b37.csv", "lat,lon,ts\n1,2,2026-01-31 08:00:00\n")?;
     let text = fs::read_to_string(&file)?
         .replace("2026-01-31 08:00:00", &iso(began - 10 * HOUR_MS).replace(['T', 'Z'], " "));
@@ -460,7 +459,7 @@ fn killed_import_resumes_where_it_stopped() -> Result<()> {
     );
     ensure!(count()? == FIXES, "{} of {FIXES}", count()?);
     ensure!(confirmed()? == FIXES);
-    // A file that grew: only the new rows are imported.
+    // If the file has grown, only the new rows are imported.
     fs::write(&file, format!("time,lat,lon\n{rows}{},3,2\n", began + FIXES * 1_000))?;
     let (code, printed) = world.settings.call(&arguments)?;
     ensure!(code == 0 && printed.contains("\"inserted\":1,"), "{printed}");

@@ -11,8 +11,8 @@ use crate::world::{
 fn published_position_is_read_back() -> Result<()> {
     let world = world("read_back")?;
     let _milepost = world.settings.run()?;
-    // The batch of one row closes by age. The models, whose clock is simulated, check that it
-    // closes at `batch.age_max`.
+    // The batch of one row closes by age. The models simulate the clock, and check that such a
+    // batch closes at `batch.age_max`.
     world.publish(&[(
         "drivers/d7/gps",
         br#"{"lat":25.7617,"lng":-80.1918,"speed":12.4,"heading":271}"#,
@@ -75,8 +75,8 @@ fn each_reject_is_stored_with_its_reason() -> Result<()> {
 }
 
 /// Mosquitto sends retained messages to shared subscriptions too, unless the client declines them.
-/// milepost must decline them: it would store a retained fix without a time once more at every
-/// SUBSCRIBE, each time as another fix.
+/// milepost must decline them: at every SUBSCRIBE, it would store a retained fix without a time
+/// again, as another fix.
 #[test]
 fn earlier_retained_messages_are_not_received() -> Result<()> {
     let world = world("retained")?;

@@ -33,8 +33,8 @@ fn missing_positions_equal_the_brokers_losses_despite_kills() -> Result<()> {
     let mut plan = world.plan("missing", 500, 30);
     plan.late_share = 0.02;
     let fleet = publish_in_background(plan);
-    // Wait until each driver has a stored fix, because only numbers after a driver's first stored
-    // number can be missing.
+    // Wait until each driver has a stored fix: a number counts as missing only if it comes after
+    // the driver's first stored number.
     wait_for_metric(&milepost, "acks_total", 1_000.0)?;
     // strict-broker acknowledges the next 37 messages, but discards them.
     world.broker.command("lose 37")?;

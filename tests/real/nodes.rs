@@ -53,7 +53,7 @@ fn sessions_leave_a_dead_node_and_one_is_added_when_it_is_back() -> Result<()> {
     wait_for_spread(&world, &milepost, [1, 4])?;
     let node = format!("mqtt_node_sessions{{node=\"127.0.0.1:{}\"}}", ports(&world)[1]);
     assert!((milepost.metric(&node)? - 4.0).abs() < 0.1);
-    // milepost had received the messages of the node's sessions before the node died, so the lost
+    // milepost had received all messages of the node's sessions before the node died, so the lost
     // sessions do not count as at risk.
     assert_eq!(milepost.metric("mqtt_sessions_lost_total")?, 2.0);
     assert_eq!(milepost.metric("mqtt_sessions_lost_at_risk_total")?, 0.0);

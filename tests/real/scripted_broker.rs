@@ -1,5 +1,5 @@
-//! Tests how milepost reacts to behaviour that no real broker shows on demand: a partly refused
-//! subscription, hostile messages, garbage, silence.
+//! Tests how milepost reacts to a broker that refuses a part of a subscription, or sends hostile
+//! messages, garbage or nothing. No real broker does this on demand.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -33,8 +33,8 @@ pub struct ScriptedBroker {
 }
 
 impl ScriptedBroker {
-    /// Starts a broker that runs `serve` on a new thread for each connection. Exception: the broker
-    /// itself answers the visits with which milepost looks for former sessions.
+    /// Starts a broker that runs `serve` on a new thread for each connection, except for visits:
+    /// the broker itself answers the connections with which milepost looks for former sessions.
     pub fn start(serve: impl Fn(&mut Peer) -> Result<()> + Send + Sync + 'static) -> Result<Self> {
         Self::serve(true, serve)
     }
@@ -104,8 +104,8 @@ fn lock(seen: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
 /// The broker's end of a connection.
 pub struct Peer {
     stream: TcpStream,
-    /// Index among the connections that the script serves. The index is `None` for a visit, and
-    /// until the connection is recorded.
+    /// Index among the connections that the script serves. `None` for a visit, and before the
+    /// connection is recorded.
     index: Option<usize>,
     seen: Arc<Mutex<Observations>>,
     input: BytesMut,

@@ -1,5 +1,5 @@
-//! Secured servers that a test starts itself: a broker with TLS and logins, and a proxy to
-//! ClickHouse that answers by script.
+//! Starts servers for a single test: a broker with TLS and logins, and a scripted proxy in front of
+//! ClickHouse.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -101,9 +101,9 @@ pub fn broker_password(folder: &Path, user: &str, password: &str) -> Result<Stri
 pub enum ProxyAction {
     /// Answers with this status and text. The engine does not get the statement.
     Answer(u16, String),
-    /// Sends this statement to the engine instead, and passes the engine's answer on.
+    /// Sends this statement to the engine instead, and forwards the engine's answer.
     Replace(String),
-    /// Sends the statement to the engine, and passes the engine's answer on.
+    /// Sends the statement to the engine, and forwards the engine's answer.
     Pass,
     /// Sends no answer while the client waits. The engine does not get the statement.
     NoAnswer,

@@ -161,8 +161,8 @@ fn spool_lists_exports_and_replays_files_left_by_run() -> Result<()> {
     for file in std::fs::read_dir(&exported)? {
         ensure!(mode(&file?.path())? == 0o600);
     }
-    // Put two files into quarantine: one with the name of a single row's file, which is exported
-    // too, and a damaged one, which is only named.
+    // Put two files into quarantine. The first has the name of a file with a single row, and is
+    // exported too. The second is damaged, and the export only names it.
     let mut names =
         std::fs::read_dir(&scene.dir)?.filter_map(|file| file.ok()?.file_name().into_string().ok());
     let name = names.find(|name| name.ends_with(".batch")).context("no batch")?;
@@ -402,7 +402,7 @@ fn torn_file_is_quarantined_and_the_others_are_replayed() -> Result<()> {
 
 #[test]
 fn full_spool_stops_acks_and_loses_nothing() -> Result<()> {
-    // Limit of the spool, and of a batch, which must fit into the spool. A small spool fills soon.
+    // Limit the spool, so that it fills soon, and the batch, which must fit into the spool.
     const SPOOL_BYTES_MAX: u32 = 1 << 20;
     let scene = scene("spool_full")?;
     let settings = scene
@@ -443,9 +443,9 @@ fn rejects_replayed_twice_store_each_fix_once() -> Result<()> {
         ("drivers/d4/gps", br#"{"lat":91,"lng":2}"#),
     ])?;
     wait_for_metric(&milepost, "acks_total", 4.0)?;
-    // Add a row with one payload that stands for 41 rejects, as under the flood limit. With the
-    // four fixes of the first three messages, 45 rejects are too new: one is truncated, and 40 have
-    // no payload of their own.
+    // Add a row that stands for 41 rejects but has one payload, as under the flood limit. The first
+    // three messages have four more fixes that are too new. Of these 45 rejects, one is truncated,
+    // and 40 have no payload of their own.
     world.query(
         "INSERT INTO {db}.rejects (received_at, topic, reason, payload, payload_bytes, count) \
          SELECT received_at, topic, reason, payload, payload_bytes, 41 FROM {rejects} \

@@ -109,9 +109,9 @@ fn import_repeats_its_queries_while_clickhouse_refuses_them() -> Result<()> {
     Ok(())
 }
 
-/// The operator changes the password in ClickHouse first, and seconds later in the file. A command
-/// that has begun to write waits for the new password. A command that starts in those seconds fails
-/// before it writes anything.
+/// The operator changes the password in ClickHouse first, and in the file some seconds later. A
+/// command that has begun to write waits for the new password. A command that starts in between
+/// fails before it writes anything.
 #[test]
 fn writing_command_waits_for_a_rotated_password() -> Result<()> {
     /// Number of queries and inserts that are refused.

@@ -1,5 +1,5 @@
-//! Tests ClickHouse's summary of an INSERT. milepost relies on this summary: if it reports fewer
-//! rows than milepost sent, the outcome counts as unknown (crates/clickhouse/src/insert.rs).
+//! Tests ClickHouse's summary of an INSERT. milepost relies on this summary: if the summary reports
+//! fewer rows than milepost sent, the outcome counts as unknown (crates/clickhouse/src/insert.rs).
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
