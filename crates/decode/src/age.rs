@@ -1,5 +1,5 @@
-//! Reads the time of a point, and limits its age. An error states the time that was read, the
-//! limit, its configuration key and the usual cause.
+//! Reads the time of a point, and limits the age of the point. An error states the time that was
+//! read, the limit, the limit's configuration key, and the usual cause.
 
 use super::epoch::{epoch_ms_from_float, epoch_ms_from_integer, rounded};
 use super::json::Scalar;
@@ -12,11 +12,11 @@ use crate::position::Timestamp;
 use crate::reject::Reason;
 
 pub(super) const DAY_MS: i64 = 86_400_000;
-/// GPS counts weeks modulo 1,024. A receiver whose firmware predates the current count reports
-/// times that are this much too early.
+/// Length of 1,024 weeks. GPS counts weeks modulo 1,024, so a receiver whose firmware predates the
+/// current count reports times that are too early by this length.
 const ROLLOVER_MS: i64 = 1_024 * 7 * DAY_MS;
-/// 1981-01-01. An earlier time means that the clock was never set: a receiver without a fix reports
-/// 1970 or 1980.
+/// 1981-01-01. If a time is earlier, the clock was never set: a receiver without a fix reports 1970
+/// or 1980.
 const CLOCK_UNSET_BEFORE_MS: i64 = 347_155_200_000;
 
 /// Maximum distances of `ts` from the time of receipt, in milliseconds.
@@ -80,7 +80,7 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
         (Scalar::Text(text), TimeUnit::BySize | TimeUnit::Rfc3339, None) => match rfc3339(text) {
             Some(time) => return Ok(time.unix_ms()),
             None => {
-                // Text with an offset needs no zone.
+                // A string with an offset needs no zone.
                 if let Ok(ms) = Local::default().unix_ms(text) {
                     return Ok(ms);
                 }
@@ -91,7 +91,7 @@ fn from_text(ts: &Scalar<'_>, unit: TimeUnit, local: Option<&Local>) -> Result<i
                         "{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z; name \
                          its zone with `zone` of the source or `ts_zone` of the format"
                     ),
-                    // Text that does not look like a date needs no advice about dates.
+                    // If the string does not look like a date, give no advice about dates.
                     Err(why) if !why.contains("not a time such as") => format!("but {why}"),
                     Err(_) => {
                         format!("{negation} RFC 3339 with an offset, such as 2026-01-31T08:00:00Z")
@@ -180,11 +180,12 @@ fn too_old(
 }
 
 /// Beginnings of the years 2 and 100. A pattern with `%Y` reads a year of two digits as a time
-/// between them. The year 1 is that of a clock that was never set: the zero of Go and of .NET.
+/// between these two. The year 1 is excluded: it is the zero time of Go and .NET, from a clock that
+/// was never set.
 const YEAR_2_MS: i64 = -62_104_060_800_000;
 const YEAR_100_MS: i64 = -59_011_459_200_000;
-/// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 s ahead
-/// of UTC.
+/// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, and is therefore 18
+/// s ahead of UTC.
 pub(super) const EPOCHS: [(i64, &str); 4] = [
     (631_065_600, "from 1989-12-31, as Garmin's FIT does"),
     (978_307_200, "from 2001, as Apple's clocks do"),
@@ -192,7 +193,7 @@ pub(super) const EPOCHS: [(i64, &str); 4] = [
     (946_684_800, "from 2000"),
 ];
 
-/// Explains a number that counts days, seconds or units of 100 ns from a day other than 1970-01-01.
+/// Explains a number that counts days, seconds or 100 ns from a day other than 1970-01-01.
 fn other_count(ts: &Scalar<'_>, is_plausible: impl Fn(i64) -> bool) -> Option<String> {
     /// Milliseconds of one unit, the number at 1970, and the name of the count.
     const COUNTS: [(f64, f64, &str); 5] = [
@@ -209,8 +210,8 @@ fn other_count(ts: &Scalar<'_>, is_plausible: impl Fn(i64) -> bool) -> Option<St
     Some(format!("ts {ts} is {name}: send Unix time, or RFC 3339"))
 }
 
-/// Explains a time as text whose year is one of another calendar, or whose date is a spreadsheet's
-/// day 0.
+/// Explains a time string whose year is from another calendar, or whose date is day 0 of a
+/// spreadsheet.
 fn other_calendar(ts: &Scalar<'_>, ms: i64, received_at: Timestamp) -> Option<String> {
     const YEAR_MS: f64 = 365.2425 * 86_400_000.0;
     let text = ts.as_text()?;
@@ -266,9 +267,9 @@ fn too_new(
     format!("{time} is {ahead} s ahead of milepost's clock; decode.fix_future_max allows {limit} s")
 }
 
-/// Returns the number of weeks by which GPS rollovers shifted the time, and the day without that
-/// shift. `sign`: 1 if the time is too early, -1 if it is too late. `None`: rollovers do not
-/// explain the time.
+/// Returns the number of weeks by which GPS rollovers shifted the time, and the day without this
+/// shift. `sign`: 1 if the time is too early, -1 if it is too late. `None` if no number of
+/// rollovers explains the time.
 fn rollover(ms: i64, sign: i64, is_plausible: impl Fn(i64) -> bool) -> Option<(i64, String)> {
     let shifted = |rollovers: i64| ms.saturating_add(sign * rollovers * ROLLOVER_MS);
     let rollovers = [1, 2].into_iter().find(|rollovers| is_plausible(shifted(*rollovers)))?;
@@ -284,8 +285,7 @@ impl AgeLimits {
     }
 }
 
-/// Explains a number that was read in a unit other than the device's, such as seconds taken for
-/// milliseconds.
+/// Explains a number that was read in the wrong unit, such as seconds read as milliseconds.
 fn unit_hint(
     ts: &Scalar<'_>,
     unit: TimeUnit,

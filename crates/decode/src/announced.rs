@@ -7,7 +7,7 @@ use super::field_names::{is_name_of, normalised};
 /// The kind of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Announcement {
-    /// The values are multiplied or divided by a number.
+    /// The sent values are scaled: multiplied or divided by a number.
     Scale,
     /// The values are written in a notation such as `ddmm.mmmm`.
     Notation,
@@ -29,7 +29,7 @@ const SCALES: [&str; 7] =
     ["scalefactor", "scalingfactor", "factor", "scale", "scaling", "multiplier", "divisor"];
 /// Endings of names that announce a notation.
 const NOTATIONS: [&str; 3] = ["format", "encoding", "notation"];
-/// Names of a notation that name no coordinate.
+/// Names of a notation that do not contain the name of a coordinate.
 const BARE_NOTATIONS: [&str; 2] = ["format", "notation"];
 /// Endings of names that announce the north of a heading.
 const REFERENCES: [&str; 2] = ["reference", "ref"];
@@ -45,7 +45,7 @@ const FLAGS_OF_NORTH: [(&str, Announcement); 4] = [
     ("ismagneticnorth", Announcement::IsMagnetic),
 ];
 const FIELDS: [&str; 6] = ["lat", "lng", "speed", "heading", "alt", "acc"];
-/// Names of the coordinates together.
+/// Names of a pair of coordinates.
 const PLACES: [&str; 9] = [
     "coord",
     "coords",
@@ -61,9 +61,9 @@ const PLACES: [&str; 9] = [
 const TIME_SCALES: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
-/// Returns the announcement that a name makes, and the normalised name of the field or fields that
-/// the announcement is about. [`may_announce`] runs first, so it must accept every name for which
-/// this function returns `Some`.
+/// Returns the kind of announcement that a name makes, and the normalised name of the field that
+/// the announcement is about. The caller runs [`may_announce`] first, so that function must accept
+/// every name for which this function returns `Some`.
 pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let name = normalised(name);
     let stem = |ends: &[&str], is_stem: &dyn Fn(&str) -> bool| {
@@ -95,7 +95,8 @@ pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     found.or_else(|| Some((Announcement::IsMagnetic, magnetic()?)))
 }
 
-/// Returns the name of a speed in a normalised name such as `speedtype`, whose value may be a unit.
+/// Returns the name of a speed in a normalised name such as `speedtype`. The value of such a member
+/// may be a unit.
 pub(super) fn speed_of_type(name: &str) -> Option<&str> {
     let mut stems = TYPES.iter().filter_map(|end| name.strip_suffix(end));
     stems.find(|stem| is_name_of("speed", stem))
@@ -114,8 +115,8 @@ pub(super) fn is_time_scale(name: &str) -> bool {
     TIME_SCALES.contains(&name)
 }
 
-/// Returns whether the stem of an announcement is the name of this field. `own`: the normalised
-/// name of the member that the field is read from.
+/// Returns whether an announcement is about `field`. `stem`: the name in the announcement; `own`:
+/// the normalised name of the member that the field is read from.
 pub(super) fn is_about(stem: &str, field: &str, own: &str) -> bool {
     let is_place = ["lat", "lng"].contains(&field);
     // `x_scale` and `y_scale` may be scales of an accelerometer, and not of coordinates.
@@ -134,8 +135,8 @@ pub(super) fn announces(key: &[u8]) -> bool {
     announcement(&name).is_some() || is_time_scale(&normal) || speed_of_type(&normal).is_some()
 }
 
-/// Returns whether a key may announce something; reads only its first and last bytes. `key`: the
-/// key without the `s` at its end, if it has one; `last`: the last bytes of `key` in lower case.
+/// Returns whether a key may announce something. Reads only the first and the last bytes. `key`:
+/// the key without an `s` at its end; `last`: the last bytes of `key` in lower case.
 #[inline]
 pub(super) fn may_announce(key: &[u8], last: &[u8; 5]) -> bool {
     may_be_scale(last)

@@ -9,8 +9,8 @@ pub const ATTRIBUTE_BYTES_MAX: usize = 4_096;
 /// Maximum bytes of the two length prefixes of a name and its value.
 const LENGTHS_BYTES: usize = 4;
 
-/// Maximum bytes of encoded pairs that are stored without an allocation: as many as fit into the 24
-/// bytes of [`Attributes`]. For example, `batt` and `80` take eight bytes, with their lengths.
+/// Maximum bytes of encoded pairs that fit into the 24 bytes of [`Attributes`], without an
+/// allocation. For example, `batt` and `80` take eight bytes, with their lengths.
 const SHORT_BYTES: usize = 21;
 
 /// Names with their values, each name once, in the order sent. Most points have a few short pairs,
@@ -100,7 +100,7 @@ impl Attributes {
         true
     }
 
-    /// Returns the pairs in their long form; moves short ones to the heap.
+    /// Returns the pairs in their long form. Moves short pairs to the heap first.
     fn long(&mut self) -> &mut LongPairs {
         if matches!(self.0, Pairs::Short { .. }) {
             let (count, bytes) = (self.len(), self.bytes());

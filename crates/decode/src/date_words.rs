@@ -255,8 +255,8 @@ pub(super) fn month(name: &str) -> Option<usize> {
 }
 
 /// Splits the name of a weekday off the beginning of a time: `Thu, 26 Nov 2026`. Returns the
-/// weekday, 1 for Monday, and the rest of the string; `None` and the whole string if it begins with
-/// no weekday.
+/// weekday, 1 for Monday, and the rest of the string. Returns `None` and the whole string if the
+/// string does not begin with a weekday.
 pub(super) fn split_weekday(text: &str) -> (Option<i8>, &str) {
     let is_end = |c: char| c.is_whitespace() || c == ',';
     let (word, rest) = text.split_at(text.find(is_end).unwrap_or(text.len()));
@@ -271,7 +271,7 @@ pub(super) fn split_weekday(text: &str) -> (Option<i8>, &str) {
     }
 }
 
-/// Rewrites a date with the name of its month in digits: `2026-11-26`, followed by the rest of the
+/// Rewrites a date that names its month in digits: `2026-11-26`, followed by the rest of the
 /// string. `text`: a time without a weekday before it. Returns `None` if `text` has no such date.
 ///
 /// Examples: `26 Nov 2026 10:15:00 +0000` (RFC 2822), `Nov 26 10:15:00 UTC 2026` (`date`),

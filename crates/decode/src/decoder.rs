@@ -75,7 +75,7 @@ impl Decoder {
         self
     }
 
-    /// Returns a decoder that lists the unread fields, which costs another pass.
+    /// Returns a decoder that lists the unread fields. The list costs another pass.
     #[must_use]
     pub fn listing_unread(mut self) -> Self {
         self.sources.iter_mut().for_each(|source| source.schema.lists_unread = true);
@@ -125,8 +125,8 @@ impl Decoder {
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
-    /// Unpacks and decodes a message. `payload`: at first the bytes as sent; afterwards the bytes
-    /// that were read, which are unpacked or repaired if necessary.
+    /// Unpacks and decodes a message. `payload`: the bytes as sent; the function replaces them by
+    /// the unpacked or repaired bytes that it has read.
     fn decode_message(
         &self,
         message: Message<'_>,
@@ -152,7 +152,8 @@ impl Decoder {
             *payload = Cow::Owned(text);
         }
         if payload.last() == Some(&0) {
-            // A C program may send `strlen() + 1` bytes, or pad with zeros to a multiple of four.
+            // A C program may send `strlen() + 1` bytes, or pad the payload with zeros to a
+            // multiple of four bytes.
             let end = payload.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             match payload {
                 Cow::Borrowed(bytes) => *payload = Cow::Borrowed(&bytes[..end]),
@@ -189,10 +190,10 @@ impl Decoder {
         read
     }
 
-    /// Checks the object around an array of points. This object may state the units of the points'
-    /// numbers, such as `"speed_unit":"mph"` in a FeatureCollection, the reference system of their
-    /// coordinates, or the zone of their times. `frame`: the object's JSON without the array.
-    /// `settled`: the fields whose unit is already known.
+    /// Checks the object around an array of points. Such an object may state how the points are
+    /// written: the units of their numbers (`"speed_unit":"mph"` in a FeatureCollection), the
+    /// reference system of their coordinates, or the zone of their times. `frame`: the object's
+    /// JSON without the array. `settled`: the fields whose unit is already known.
     ///
     /// # Errors
     /// The object states a unit, reference system or zone that contradicts a source. The error
@@ -242,8 +243,8 @@ impl Decoder {
         self.sources.iter().map(Source::topic)
     }
 
-    /// Returns the driver of a rejected or ignored message, if its topic names one, or its payload,
-    /// which must not be compressed.
+    /// Returns the driver of a rejected or ignored message, if the topic or an uncompressed payload
+    /// names one.
     #[must_use]
     pub fn find_driver(
         &self,

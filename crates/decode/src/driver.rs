@@ -24,7 +24,7 @@ pub(super) enum Named<'s> {
 
 impl Named<'_> {
     /// Returns the id in the topic if the topic names the driver, otherwise the value at the
-    /// pointer in an object. If there is none, returns `fallback`.
+    /// pointer in an object. If the object has no such value, returns `fallback`.
     ///
     /// # Errors
     /// The value is not a driver id, or there is neither a value nor a `fallback`.
@@ -35,8 +35,8 @@ impl Named<'_> {
         }
     }
 
-    /// Returns the id in the topic, or that in an object; `None` if the object has no value at the
-    /// pointer.
+    /// Returns the id in the topic, or else the id in an object; `None` if the object has no value
+    /// at the pointer.
     ///
     /// # Errors
     /// The value is not a driver id.
@@ -119,7 +119,8 @@ fn bad_id(pointer: &Pointer, value: &str) -> Refusal {
 }
 
 /// Returns whether a string is a rounded number: a spreadsheet writes `3.56307E+14` for an id of 15
-/// digits. A string without `.`, `,` or `+` does not count: `12e3` may be an id in hexadecimal.
+/// digits. Returns `false` for a string without `.`, `,` and `+`: `12e3` may be an id in
+/// hexadecimal.
 fn is_rounded(text: &str) -> bool {
     let begins_number = text.trim_ascii_start().starts_with(|c: char| "+-.,0123456789".contains(c));
     let has_mark = || text.bytes().any(|byte| b".,+".contains(&byte));

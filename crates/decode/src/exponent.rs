@@ -1,5 +1,5 @@
-//! Detects numbers whose exponent hides lost digits: `1.79555E+12`, as a spreadsheet or C's `%g`
-//! writes a time in milliseconds, stands for any time within 2.8 hours.
+//! Detects numbers whose exponent hides lost digits. For example, a spreadsheet and C's `%g` write
+//! a time in milliseconds as `1.79555E+12`, which stands for any time within 2.8 hours.
 
 use memchr::memchr2_iter;
 
@@ -14,15 +14,15 @@ const DEGREES_LOST_MAX: f64 = 1e-4;
 /// Maximum number of digits that C's `%g` and spreadsheets write.
 const DIGITS_WRITTEN: usize = 6;
 
-/// Returns whether a number may have been sent with an exponent. A number without an exponent is
-/// kept as a decimal, unless it has very many digits or was multiplied by a unit's factor.
+/// Returns whether a number may have been sent with an exponent. The reader keeps a number without
+/// an exponent as a decimal, unless the number has very many digits or was multiplied by a unit's
+/// factor.
 #[inline]
 pub(super) const fn may_have_exponent(value: &Scalar<'_>) -> bool {
     matches!(value, Scalar::Number(Number::Float(_)))
 }
 
-/// Returns whether the text may contain a number with an exponent. A string such as `"1e3"` also
-/// counts.
+/// Returns whether the JSON may contain a number with an exponent, or a string such as `"1e3"`.
 pub(super) fn is_in(json: &[u8]) -> bool {
     memchr2_iter(b'e', b'E', json).any(|at| {
         let (before, after) = (json[..at].last(), json.get(at + 1));
@@ -31,9 +31,9 @@ pub(super) fn is_in(json: &[u8]) -> bool {
     })
 }
 
-/// Returns whether digits are lost: the number has few digits, or an exponent with a plus, as in
-/// `e+09`. An exponent alone does not mean lost digits: Java writes all digits of a double, as in
-/// 1.7955108E9.
+/// Returns whether a number with an exponent has lost digits: it has few digits, or a plus in the
+/// exponent, as in `e+09`. Other exponents do not mean lost digits: Java writes all digits of a
+/// double, as in 1.7955108E9.
 fn is_rounded(sent: &str) -> bool {
     let mantissa = sent.split(['e', 'E']).next().unwrap_or_default();
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
@@ -62,7 +62,7 @@ pub(super) fn check_time(text: &str, unit: TimeUnit) -> Result<(), Refusal> {
 /// # Errors
 /// The lost digits stand for more than one second.
 pub(super) fn check_time_sent(sent: &str, unit: TimeUnit) -> Result<(), Refusal> {
-    // A larger number is not a time in any unit; it is rejected as too new.
+    // A larger number is not a time in any unit. A later check rejects it as too new.
     let may_be_time = sent.parse().is_ok_and(|number: f64| number.abs() < 1e20);
     if may_be_time && is_rounded(sent) { check_time(sent, unit) } else { Ok(()) }
 }
@@ -82,9 +82,9 @@ pub(super) fn check_degrees(text: &str, field: &str, factor: f64) -> Result<(), 
     }
 }
 
-/// Like [`check_degrees`], for `sent`, the JSON of a number or another value. Only coordinates in
-/// small units are checked. They are large integers, and a program that rounds writes an exponent
-/// only for large numbers.
+/// Like [`check_degrees`], for `sent`, the JSON of a number or another value. Checks only
+/// coordinates in small units: these are large integers, and a program that rounds writes an
+/// exponent only for large numbers.
 ///
 /// # Errors
 /// The degrees may be more than 11 m off.

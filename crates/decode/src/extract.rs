@@ -106,8 +106,8 @@ pub(super) struct Paths {
     first: [Link; BUCKETS],
 }
 
-/// A fact about the value at a path that is known before the value is read, so that reading the
-/// value is cheaper.
+/// A fact about the value at a path. It is known before the value is read, and makes reading the
+/// value cheaper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValueHint {
     /// The format does not read the value, and the value cannot describe the point.
@@ -132,7 +132,7 @@ struct Child {
     next: Link,
 }
 
-/// Relation of a path to the other paths of its slot.
+/// How a path shares its slot with other paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Sharing {
     /// The slot has no alias.
@@ -165,8 +165,8 @@ impl Paths {
         (at.slot, at.sharing) = (Some(slot), Sharing::Alone);
     }
 
-    /// Returns the tree at a path. Adds the path if it is missing. Clears `hint` along the path,
-    /// because the format now reads a value at its end.
+    /// Returns the tree at a path. Adds the path if it is missing. Clears `hint` in each node of
+    /// the path, because the format now reads the value at the end of the path.
     fn at<'p>(&mut self, path: impl IntoIterator<Item = &'p str>) -> &mut Self {
         let mut at = self;
         for step in path {
@@ -178,9 +178,9 @@ impl Paths {
         at
     }
 
-    /// Adds the name of a member that the format does not read. The value of this member is then
-    /// skipped without an examination of its name. Does nothing if the value must be examined, for
-    /// example because the name may be that of a unit.
+    /// Adds the name of a member that the format does not read, so that its value is skipped
+    /// without further checks. Does nothing if the value must be examined, for example because the
+    /// name may be the name of a unit.
     pub(super) fn add_unread(&mut self, name: &str) {
         let key = name.as_bytes();
         if !self.may_matter(key) && self.child(key).is_none() {
@@ -244,8 +244,8 @@ impl Paths {
     }
 
     /// Returns whether [`skip_member`](Self::skip_member) must examine the value of an unread
-    /// member with this name: the value may change what the point means. Does not check for names
-    /// of arrays of fixes.
+    /// member with this name, because the value may change what the point means. Ignores names of
+    /// arrays of fixes.
     fn may_matter(&self, key: &[u8]) -> bool {
         self.may_text_matter(key) || hemisphere::may_list_sides(key)
     }

@@ -5,12 +5,13 @@ use super::field_names::is_name_of;
 
 /// The fields that a flag can be about, in the order of [`Unknown`].
 const FIELDS: [&str; 4] = ["speed", "heading", "alt", "acc"];
-/// Whether speed, heading, altitude and accuracy are stated to be unknown.
+/// One flag each for speed, heading, altitude and accuracy: the payload states that the field is
+/// unknown.
 pub(super) type Unknown = [bool; FIELDS.len()];
 
-/// Returns whether a flag with this value, which stands for "no" (such as `false` or 0), states
-/// that its field is unknown. Exception: a 0 under a name that begins with `valid`, such as
-/// `valid_speed`, may be the speed itself. `name`: normalised.
+/// Returns whether a flag with this name and value states that its field is unknown. `name` is
+/// normalised, and `value` stands for "no", such as `false` or 0. Returns `false` for a 0 under a
+/// name such as `valid_speed`, because the 0 may be the speed itself.
 pub(super) fn may_be_flag(name: &str, value: &str) -> bool {
     !name.starts_with("valid") || value.trim() != "0"
 }

@@ -1,5 +1,5 @@
 //! Lists the names of the fields in milepost's own and in other formats, and finds the field that a
-//! misspelt name is meant for.
+//! misspelt name stands for.
 
 /// Normalises a name: lower case, without spaces, `_`, `-` and `.`.
 pub(super) fn normalised(name: &str) -> String {
@@ -42,12 +42,12 @@ const ALIASES: [(&str, &[&str]); 8] = [
     ("seq", &["sequence", "seqno", "counter"]),
 ];
 
-/// Length of the shortest name that a misspelt name is compared with. Shorter ones resemble too
+/// Length of the shortest name that is compared with a misspelt name. A shorter name resembles too
 /// many other words.
 const COMPARED_BYTES_MIN: usize = 5;
 
-/// Returns the milepost field that `name` may be meant for: a field with this name in another
-/// format, or with a similar one. `None`: no field has a similar name.
+/// Returns the milepost field that `name` may stand for: a field that has this or a similar name in
+/// some format. `None` if no field has a similar name.
 pub fn suggested_field(name: &str) -> Option<&'static str> {
     let name = normalised(name.rsplit('/').next().unwrap_or(name));
     let alias = ALIASES.iter().find(|(field, aliases)| *field == name || aliases.contains(&&*name));

@@ -91,9 +91,9 @@ const SIDE_PAIRS: [&[&str]; 2] = [
     &["ns", "nsi", "nors", "northsouth", "南北"],
     &["ew", "ewi", "eorw", "eastwest", "东西", "東西"],
 ];
-/// Names such as `e/o`, which consist of the two sides of the longitude, each with the side that
-/// `O` stands for: west in French, Italian, Portuguese and Spanish, east in German. A name without
-/// the `/`, such as `eo`, does not count.
+/// Names that consist of the two sides of the longitude, such as `e/o`. Each has the side that `O`
+/// stands for: west in French, Italian, Portuguese and Spanish, east in German. A name without the
+/// `/`, such as `eo`, does not count.
 const NAMES_WITH_O: [(&str, Side); 3] =
     [("e/o", Side::Negative), ("o/e", Side::Negative), ("o/w", Side::Positive)];
 /// Names of flags, each with its coordinate and the side that `true` stands for.
@@ -270,8 +270,9 @@ fn sides_of_both(name: &str, value: &str) -> [Option<Side>; 2] {
 /// `"dir":["S","W"]`. Directions of the wind and of travel do not count.
 pub(super) fn may_list_sides(key: &[u8]) -> bool {
     const BEGINNINGS: [&str; 3] = ["hem", "nsew", "cardinal"];
-    // First letters of most names below; any byte of a name in Chinese or Cyrillic. Names with
-    // another first letter do not count: `breite…`, `o/e`, `o/w`, `pos…`, `fix…`, `values…`.
+    // Check the first letter: most names below begin with one of these letters, or are in Chinese
+    // or Cyrillic. Names with another first letter do not count here: `breite…`, `o/e`, `o/w`,
+    // `pos…`, `fix…`, `values…`.
     let is_first =
         |first: &u8| b"cdeghlnrs".contains(&first.to_ascii_lowercase()) || !first.is_ascii();
     // Most payloads have an object such as `device`, so check a few bytes of the name first.
@@ -300,8 +301,8 @@ pub(super) fn is_parent(name: &str) -> bool {
     PARENTS.contains(&&*normalised(name))
 }
 
-/// Returns whether a normalised name consists only of names of objects with a position and of
-/// coordinates, such as `gps` and `latlng`. Returns `true` for an empty name.
+/// Returns whether a normalised name is made only of names of positions and coordinates, such as
+/// `gps` and `latlng`. Returns `true` for an empty name.
 fn is_made_of_position_names(name: &str) -> bool {
     let mut words = PARENTS.iter().chain(COORDINATES.iter().copied().flatten());
     name.is_empty()

@@ -160,8 +160,8 @@ pub fn is_unset(text: &str) -> bool {
             && UNSET_IN_OTHER_LANGUAGES.contains(&&*text.to_lowercase())
 }
 
-/// Parses a decimal number, with or without an exponent. `None`: the text is something else, such
-/// as `inf` or `nan`.
+/// Parses a decimal number, with or without an exponent. `None` for other strings, such as `inf`
+/// and `nan`.
 pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     let text = text.trim_ascii();
     if let Some(number) = Number::of_decimal(text.as_bytes()) {
@@ -175,8 +175,8 @@ pub(super) fn number(text: &str) -> Option<Scalar<'static>> {
     })
 }
 
-/// Returns the value of one unit in the last digit of a number: 1e7 for `1.79555E+12`. `None`: the
-/// number has no exponent.
+/// Returns the value of one unit in the last digit of a number: 1e7 for `1.79555E+12`. `None` if
+/// the number has no exponent.
 pub(super) fn resolution(text: &str) -> Option<f64> {
     let (mantissa, exponent) = text.trim_ascii().split_once(['e', 'E'])?;
     let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len());

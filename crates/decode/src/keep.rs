@@ -1,5 +1,5 @@
-//! Collects the further fields of a point that a source keeps. Each scalar is kept under its path:
-//! the names with `/` between them.
+//! Collects the further fields of a point that a source keeps. Each scalar is stored under its
+//! path: the names with `/` between them.
 
 use std::cmp::Reverse;
 use std::ops::Deref;
@@ -233,8 +233,8 @@ impl Keep {
         }
     }
 
-    /// Returns the kept fields, and the number of those that exceeded the limits. `used`: paths of
-    /// the position's own fields, which `"*"` skips.
+    /// Returns the kept fields, and the number of fields that exceeded the limits. `used`: the
+    /// paths of the position's own fields, which `"*"` skips.
     #[inline(always)]
     pub(super) fn collect(&self, origin: &Origin<'_>, used: &[String]) -> (Attributes, u64) {
         match self {

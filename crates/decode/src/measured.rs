@@ -12,7 +12,7 @@ pub(super) struct Measured {
     pub(super) quantity: Quantity,
     /// Size of the unit in milepost's own unit.
     pub(super) factor: f64,
-    /// The configuration states the unit, so a member whose name is only `unit` is about another
+    /// The configuration states the unit. A member that is only called `unit` is then about another
     /// field.
     pub(super) has_unit: bool,
 }

@@ -9,7 +9,8 @@ pub struct Message<'a> {
     pub topic: &'a [u8],
     /// The payload, or at least its first [`PAYLOAD_BYTES_MAX`] bytes.
     pub payload: &'a [u8],
-    /// Length as sent: more than `payload` holds if the packet exceeded Maximum Packet Size.
+    /// Length as sent. Larger than the length of `payload` if the packet exceeded Maximum Packet
+    /// Size.
     pub payload_bytes: usize,
     /// Packet id, never 0; `None` at QoS 0.
     pub packet_id: Option<u16>,

@@ -25,8 +25,7 @@ pub(super) fn with_meridiem_at_end(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Explains a number that is a time in 1954 to 2064 as spreadsheets count it: in days since
-/// 1899-12-30.
+/// Explains a number that is a time of a spreadsheet: days since 1899-12-30, from 1954 to 2064.
 pub(super) fn explain_days(number: f64) -> Option<&'static str> {
     (20_000.0..60_000.0).contains(&number).then_some(
         "is a spreadsheet's number of days: format the column as yyyy-mm-dd hh:mm:ss, and save the \
@@ -34,7 +33,7 @@ pub(super) fn explain_days(number: f64) -> Option<&'static str> {
     )
 }
 
-/// Explains a text that a spreadsheet writes instead of a time.
+/// Explains a string that a spreadsheet writes instead of a time.
 pub(super) fn explain_spreadsheet(text: &str) -> Option<&'static str> {
     if text.starts_with('#') && text.chars().all(|c| c == '#') {
         return Some(

@@ -111,7 +111,7 @@ fn nearest(value: f64, decimals: usize, units: RangeInclusive<i64>) -> Option<i6
     if !range.contains(&value) {
         return None;
     }
-    // Rounds by hand: f64::round would be a function call for each field of each fix.
+    // Round by hand: f64::round would be a function call for each field of each fix.
     let units = value * units_per_one;
     let whole = units as i32;
     let fraction = units - f64::from(whole);

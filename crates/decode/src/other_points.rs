@@ -16,9 +16,9 @@ use crate::reject::Reason;
 const ELEMENTS_MAX: usize = 100_000;
 
 /// Searches an object for arrays of fixes that the format does not read. Returns an error that
-/// names the first such array. An array counts only if it has a fix that the format does not read.
-/// It must also be a member of an object around the values that the format reads. `read`: the JSON
-/// of the array that the format reads; empty if the format reads one point.
+/// names the first such array. An array counts only if it has a fix that the format does not read,
+/// and if it is a member of an object around the values that the format reads. `read`: the JSON of
+/// the array that the format reads; empty if the format reads one point.
 #[cold]
 pub(super) fn other_points(json: &[u8], read: &[u8], schema: &Schema) -> Option<Refusal> {
     let mut others = Vec::new();
@@ -95,7 +95,7 @@ impl FixNames {
     }
 
     /// Returns the path of the latitude, and the latitude, longitude and time of an object that has
-    /// all three. A value counts by its name, even if its path is not the one in the format.
+    /// all three. Finds the values by their names, even if their paths differ from the format's.
     fn fix(&self, object: &[u8]) -> Option<(String, [String; 3])> {
         let mut found = [const { None::<(String, String)> }; 3];
         visit_values(object, &[], &mut |path, value| {
@@ -125,7 +125,7 @@ impl FixNames {
     }
 }
 
-/// Returns a text that is the same for numbers that are equal, such as `12.5` and `12.50`.
+/// Returns the same string for equal numbers, such as `12.5` and `12.50`.
 fn comparable(text: &str) -> String {
     let number = number(text).and_then(|number| number.as_f64());
     number.map_or_else(|| text.trim().to_owned(), |number| number.to_string())

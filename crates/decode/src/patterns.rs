@@ -8,8 +8,9 @@ use jiff::tz::Offset;
 
 use super::date_words::is_abbreviation;
 
-/// Returns the patterns that parse a time whose order of day, month and year is unknown, each with
-/// the resulting time in Unix milliseconds. A time without an offset counts as UTC.
+/// Returns the patterns that parse a time whose order of day, month and year is unknown. Each
+/// pattern comes with the resulting time in Unix milliseconds. A time without an offset counts as
+/// UTC.
 pub(super) fn patterns(text: &str) -> impl Iterator<Item = (String, i64)> {
     const DATE_PATTERNS: [&str; 3] = ["%d%m%y", "%m%d%y", "%y%m%d"];
     let text = text.trim().to_owned();
@@ -92,8 +93,7 @@ fn clock_pattern(text: &str) -> Option<String> {
     (between.len() <= 2).then(|| format!("{between}{pattern}"))
 }
 
-/// A run of conversions in a pattern that parse digits, with nothing between them, such as
-/// `%H%M%S`.
+/// A run of conversions that parse digits, with nothing between the conversions, such as `%H%M%S`.
 #[derive(Default)]
 struct Run {
     conversions: usize,
@@ -105,7 +105,7 @@ struct Run {
     /// The last conversion is `%f`, or `%N` with the same meaning, which parses any number of
     /// digits.
     is_open: bool,
-    /// The last conversion is one such as `%3f`.
+    /// The last conversion has a width, as `%3f` has.
     has_fraction: bool,
 }
 
@@ -283,7 +283,7 @@ mod tests {
             ("T91507Z", "T%H%M%SZ", Some("T091507Z")),
             ("1150300 261126", "%H%M%S%2f %d%m%y", Some("01150300 261126")),
             ("11507+0100 1", "%H%M%S%z %d", Some("011507+0100 1")),
-            // Unchanged: nothing is missing, or each part stands alone.
+            // Unchanged, because no digit is missing, or each part stands alone.
             ("3/4/26 8:5", "%d/%m/%y %H:%M", Some("3/4/26 8:5")),
             ("01150300", "%H%M%S%f", Some("01150300")),
             ("202611241015071", "%Y%m%d%H%M%S%f", Some("202611241015071")),

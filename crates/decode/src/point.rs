@@ -84,11 +84,11 @@ pub(super) struct Context<'a> {
     pub(super) schema: &'a Schema,
 }
 
-/// A point as sent, in milepost's units, before it is validated. The last value of a repeated key
-/// counts.
+/// A point as sent, in milepost's units, before it is validated. If a key is repeated, its last
+/// value counts.
 #[derive(Debug, Default)]
 pub(super) struct Point<'a> {
-    /// If present, it must equal the topic's id.
+    /// The driver id in the payload; if present, it must equal the id from the topic.
     pub(super) driver_id: Scalar<'a>,
     pub(super) lat: Scalar<'a>,
     pub(super) lng: Scalar<'a>,
@@ -141,8 +141,9 @@ impl<'a> Point<'a> {
         Some(json)
     }
 
-    /// Like [`field`](Self::field), from the eight bytes at a key's opening quote, as an integer,
-    /// and the bytes `after` them. Also returns the length of key, quotes and colon in bytes.
+    /// Like [`field`](Self::field), but takes the eight bytes from the key's opening quote on, as
+    /// the integer `word`, and the bytes `after` them. Also returns the length of key, quotes and
+    /// colon in bytes.
     #[inline(always)]
     fn field_of_word(&mut self, word: u64, after: &[u8]) -> Option<(&mut Scalar<'a>, usize)> {
         const LAT: u64 = word_of(b"\"lat\":");

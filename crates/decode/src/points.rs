@@ -131,8 +131,8 @@ impl Points<'_> {
         Ok(())
     }
 
-    /// Returns the driver of a point: the one that the point names, or else the object around it.
-    /// That object is searched once for all of its points.
+    /// Returns the driver that a point names, or else the driver that the object around the point
+    /// names. Searches that object once for all of its points.
     ///
     /// # Errors
     /// The value is not a driver id, or there is neither a value nor a fallback.
@@ -172,7 +172,7 @@ impl Points<'_> {
     }
 
     /// Checks that the object around a point states no zone that contradicts the configured one.
-    /// `text`: the point's time. The object is searched once for all of its points.
+    /// Searches the object once for all of its points. `text`: the point's time.
     ///
     /// # Errors
     /// The object states a zone that contradicts the configured one, and the time has no offset.
@@ -198,7 +198,7 @@ impl Points<'_> {
     }
 
     /// Rejects an object if it has an array of fixes that the format does not read. The points that
-    /// the format reads are stored all the same. `read`: the JSON of the array that the format
+    /// the format reads are stored nevertheless. `read`: the JSON of the array that the format
     /// reads; empty if the format reads one point.
     #[cold]
     pub(super) fn refuse_other_points(&mut self, json: &[u8], read: &[u8]) {

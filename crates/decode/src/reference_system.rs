@@ -1,6 +1,6 @@
-//! Finds a reference system that a payload states beside its coordinates, such as
-//! `"coordType":"gcj02"`. Refuses a system that is far from WGS 84: if its coordinates were read as
-//! WGS 84, they could be hundreds of metres off.
+//! Checks the reference system that a payload states beside its coordinates, such as
+//! `"coordType":"gcj02"`. Refuses a system that is far from WGS 84: coordinates in such a system,
+//! read as WGS 84, could be hundreds of metres off.
 
 use super::announced::names_notation;
 use super::field_names::normalised;
@@ -26,8 +26,8 @@ const NAMES: [&str; 13] = [
     "coordinatesys",
     "coordinatereferencesystem",
 ];
-/// Beginnings of names of systems that differ from WGS 84 by about 100 m or more: those of Chinese
-/// maps, and older national ones.
+/// Beginnings of names of systems that differ from WGS 84 by about 100 m or more: the systems of
+/// Chinese maps, and older national systems.
 const SYSTEMS: [&str; 12] = [
     "gcj",
     "bd09",
@@ -125,8 +125,8 @@ pub(super) enum Place {
     File,
 }
 
-/// Looks for a system in the object's own members, and in those of nested objects if all names on
-/// their paths satisfy `is_about_points`. Refuses a system that is far from WGS 84.
+/// Looks for a system in the object's own members, and in nested objects if `is_about_points`
+/// accepts all names in their paths. Refuses a system that is far from WGS 84.
 fn check(
     json: &[u8],
     prefix: &str,

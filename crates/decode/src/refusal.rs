@@ -8,9 +8,8 @@ use crate::reject::Reason;
 pub(super) struct Refusal {
     pub(super) reason: Reason,
     pub(super) detail: String,
-    /// The cause is in the object around the array of points, so that object becomes the reject.
-    /// The point alone must not become the reject: without the object around it, a replay would
-    /// accept the point.
+    /// The cause is in the object around the array of points, so that whole object is stored as the
+    /// reject. If only the point were stored, a replay would accept it.
     pub(super) is_of_enclosing: bool,
 }
 

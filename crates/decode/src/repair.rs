@@ -1,5 +1,5 @@
-//! Repairs payloads that some programs write and JSON does not allow: with a byte order mark, with
-//! control characters around the JSON, and with Python's `NaN` and `Infinity`.
+//! Repairs what some programs write although JSON does not allow it: a byte order mark, control
+//! characters around the JSON, and Python's `NaN` and `Infinity`.
 
 /// Returns the repaired payload; `None` if there is nothing to repair. The result may still be
 /// invalid JSON.

@@ -1,7 +1,7 @@
 //! Encodes rows in ClickHouse's RowBinary, and describes the tables that milepost inserts into.
 //!
-//! RowBinary carries no types, so each column states its type here, and milepost compares it with
-//! the server's.
+//! RowBinary carries no types. So each column states its type here, and milepost compares the type
+//! with the server's.
 
 /// The RowBinary form of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub static FENCES: Table = Table {
     ],
 };
 
-/// The column of every inserted table that names the driver of a row.
+/// Name of the column with the driver id, in every inserted table.
 pub const DRIVER_ID: &str = "driver_id";
 
 /// An inserted table with its columns in the order of the insert.

@@ -18,8 +18,8 @@ pub(super) struct Schema {
     pub(super) paths: Paths,
     /// Paths of the position's own fields: `keep` skips them.
     pub(super) used: Vec<String>,
-    /// Paths of the objects that hold the speed, heading, altitude and accuracy. An empty path: the
-    /// point itself holds the value.
+    /// Paths of the objects that hold the speed, heading, altitude and accuracy. An empty path
+    /// means that the point itself holds the value.
     pub(super) parents: [String; 4],
     /// The format's names of `lat` and `lng`, for errors.
     pub(super) lat_lng_names: [String; 2],

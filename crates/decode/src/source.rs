@@ -47,8 +47,8 @@ impl Source {
         self
     }
 
-    /// Adds paths whose values are kept, even if they are the position's own fields. A format that
-    /// is not JSON has no paths, and stays as it is.
+    /// Adds paths whose values are kept, even if they are the position's own fields. Changes
+    /// nothing in a format that is not JSON, because such a format has no paths.
     ///
     /// # Errors
     /// There would be too many paths; the error is their number.

@@ -32,7 +32,7 @@ const TIMES: [(&str, &[&str]); 3] = [
     ("min", &["min", "mins", "minute", "minutes"]),
     ("h", &["h", "hr", "hrs", "hour", "hours"]),
 ];
-/// Remarks after a unit of length that state that an altitude counts from the sea or the ellipsoid.
+/// Remarks after a unit of length for an altitude above the sea or the ellipsoid.
 const ABOVE_SEA: [&str; 13] = [
     "asl",
     "amsl",
@@ -48,7 +48,7 @@ const ABOVE_SEA: [&str; 13] = [
     "ellipsoidal",
     "wgs84",
 ];
-/// Remarks that state that a height counts from the ground or the point of departure.
+/// Remarks after a unit of length for a height above the ground or the point of departure.
 const ABOVE_GROUND: [&str; 7] = [
     "agl",
     "above ground",
@@ -109,8 +109,8 @@ pub(super) fn spelled(quantity: Quantity, text: &str) -> Option<Spelled> {
     }
 }
 
-/// Returns whether this text is a unit of angles that count from magnetic north: `degrees
-/// magnetic`, or `magnetic` alone.
+/// Returns whether `text` is a unit for angles from magnetic north: `degrees magnetic`, or
+/// `magnetic` alone.
 pub(super) fn is_magnetic(text: &str) -> bool {
     let Some(words) = words(text) else { return false };
     let text = words.join(" ");
@@ -118,7 +118,8 @@ pub(super) fn is_magnetic(text: &str) -> bool {
     MAGNETIC.contains(&degrees.unwrap_or(&text)) && (degrees.is_some() || text != "m")
 }
 
-/// Returns whether an altitude of this reference counts from the ground or the point of departure.
+/// Returns whether `text` means that an altitude is measured from the ground or the point of
+/// departure.
 pub(super) fn is_above_ground(text: &str) -> bool {
     let Some(words) = words(text) else { return false };
     let joined = words.concat();

@@ -86,9 +86,9 @@ impl Zone {
         }
     }
 
-    /// Returns the instant of a time that is followed by an abbreviation such as EST, if the zone
-    /// uses that abbreviation at this time. In an hour that a clock change repeats, the
-    /// abbreviation selects one of the two instants.
+    /// Returns the instant of a time with an abbreviation such as EST, if the zone uses the
+    /// abbreviation at this time. If a clock change repeats the hour, the abbreviation selects one
+    /// of the two instants.
     fn unix_ms_by_abbreviation(&self, time: DateTime, abbreviation: &str) -> Option<i64> {
         let abbreviation = in_english(abbreviation);
         let offsets = match self.zone.to_ambiguous_timestamp(time).offset() {
@@ -137,8 +137,8 @@ impl Local {
             let ms = offset_at.map_or(rest, |at| &rest[..=at]);
             return ms.parse().map_err(|_| explain_unparsed(text));
         }
-        // RFC 9557: a time, and its zone in brackets. If the time has an offset, the zone must have
-        // the same offset at that time. `Z` states no offset.
+        // RFC 9557: a time with its zone in brackets. If the time has an offset, the zone must have
+        // the same offset at that time. `Z` does not state an offset.
         if let Some((time, zone)) = text.strip_suffix(']').and_then(|text| text.split_once('[')) {
             let zone = Zone::new(zone.trim_start_matches('!'))?;
             let ms = Self { zone: Some(zone.clone()), pattern: None }.unix_ms(time)?;
@@ -306,8 +306,7 @@ fn date_alone(text: &str) -> String {
     format!("\"{text}\" is a date without a time of day: name the time's field, as in ts=DATE+TIME")
 }
 
-/// Returns an error that suggests the patterns by which a time can be parsed; `None` if there are
-/// no such patterns.
+/// Returns an error that suggests patterns for a time; `None` if no pattern can parse the time.
 fn ask_for_order(text: &str) -> Option<String> {
     let patterns: Vec<String> =
         patterns(text).map(|(pattern, _)| format!("\"{pattern}\"")).collect();
@@ -319,7 +318,7 @@ fn ask_for_order(text: &str) -> Option<String> {
     Some(format!("in which order are day, month and year? Give {PATTERN}, such as {examples}"))
 }
 
-/// The settings that give a pattern, for errors.
+/// The settings that state a pattern, for errors.
 const PATTERN: &str = "a pattern with --unit ts= or ts_unit";
 
 /// Explains a number whose digits are a date, or a date and a time; `None` if they are neither.
@@ -332,7 +331,7 @@ pub(super) fn explain_date_digits(
     if text.len() == 8 && parse_date(&text).is_ok() {
         return Some(date_alone(&text));
     }
-    // The leading zero of a day below 10 is missing in a number: add it.
+    // Add the leading zero of a day below 10, which a number loses.
     if matches!(text.len(), 11 | 13) {
         text.insert(0, '0');
     }
@@ -361,7 +360,7 @@ pub(super) fn is_date_in_digits(text: &str) -> bool {
         && (digits.len() == 8 || parse_clock(&digits[8..]).is_some())
 }
 
-/// Returns whether a string may be a time for which `is_near` holds. Tries each order of day, month
+/// Returns whether a string may be a time that `is_near` accepts. Tries each order of day, month
 /// and year, and ignores the letters of a zone.
 pub(super) fn may_be_time(text: &str, is_near: impl Fn(i64) -> bool) -> bool {
     let utc = Local { zone: Some(Zone::utc()), pattern: None };

@@ -1,7 +1,7 @@
-//! Lists names of the fields in languages other than English. Columns and members with these names
-//! are not read, because some of the names also have other meanings. The list has two uses: an
-//! error or a list of unread columns suggests a field, and a name such as `velocidad_unidad` is
-//! recognised as the unit of the speed.
+//! Lists names of the fields in languages other than English. milepost does not read columns and
+//! members with these names, because some of the names also have other meanings. The list has two
+//! uses: an error or a list of unread columns suggests a field, and a name such as
+//! `velocidad_unidad` is recognised as the unit of the speed.
 
 /// Each field with its names in lower case.
 const TRANSLATIONS: [(&str, &[&str]); 7] = [

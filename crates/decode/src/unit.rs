@@ -1,5 +1,5 @@
-//! Defines units and converts to milepost's own. A unit comes from the format, the configuration,
-//! or the text after a number. Only the unit of an epoch number may come from the number's size.
+//! Defines units, and converts numbers to milepost's own units. The format, the configuration or
+//! the text after a number states the unit. Only an epoch number may state its unit by its size.
 //! `unit_names.rs` has the spellings of units.
 
 /// A unit of speed that a source can state.
@@ -103,8 +103,8 @@ impl Quantity {
     }
 }
 
-/// Splits a string into its number and the unit after it, without the spaces between. `None`: there
-/// is no number, nothing follows it, or its comma may separate thousands.
+/// Splits a string into its number and the unit after it, without the spaces between. `None` if
+/// there is no number, if nothing follows the number, or if its comma may separate thousands.
 pub(super) fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let is_part = |c: char| c.is_ascii_digit() || "+-.,".contains(c);

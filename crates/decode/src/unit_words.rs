@@ -8,7 +8,7 @@ use super::translations::field_in_other_language;
 use super::unit::Quantity;
 
 /// Words for a unit in languages other than English, as [`normalised`] returns them. The first
-/// match counts, so a word is listed before every shorter word that is its beginning or its end.
+/// match counts, so a long word comes before the shorter words with which it begins or ends.
 const WORDS: [&str; 31] = [
     "unidades",
     "unidade",
@@ -101,8 +101,8 @@ fn may_be_unit(key: &[u8]) -> bool {
             b"uni" | b"uom" | b"ein" | b"een" | b"enh" | b"jed" | b"yks" | b"sat" | b"bir"
         )
     });
-    // The last five bytes are compared: every word for a unit or for what is measured has at least
-    // that many. Fewer bytes would match frequent names, such as `attributes` and `odometer`.
+    // Compare the last five bytes: every word for a unit or for a measured field has at least five.
+    // Fewer bytes would match frequent names, such as `attributes` and `odometer`.
     let ends = || {
         key.last_chunk().is_some_and(|last: &[u8; 5]| {
             let lower = last.map(|byte| byte | 0x20);
@@ -161,8 +161,8 @@ fn is_unit_in_words(key: &[u8]) -> bool {
     is_at_end() || without_unit(&name).is_some_and(|stem| stem.is_empty() || is_measure(stem))
 }
 
-/// Returns the system of units, `metric` or `imperial`, that a flag of this name states if it is
-/// set. `name`: a normalised name, such as `ismetric`.
+/// Returns the system of units, `metric` or `imperial`, that a flag states if it is set. `name`:
+/// the normalised name of the flag, such as `ismetric`.
 fn system_flag(name: &str) -> Option<&str> {
     let system = ["is", "use"].iter().find_map(|begin| name.strip_prefix(begin)).unwrap_or(name);
     ["metric", "imperial"].contains(&system).then_some(system)
@@ -174,7 +174,7 @@ pub(super) fn says_imperial(key: &str, value: &str) -> bool {
     let is_set = || ["true", "1", "yes"].iter().any(|set| value.eq_ignore_ascii_case(set));
     match system_flag(&name) {
         Some("imperial") => is_set(),
-        // A `metric` may be any measured value, or the name of one: `"metric":"N"`.
+        // `metric` may also be any measured value, or its name: `"metric":"N"`.
         Some(_) if name == "metric" => value.eq_ignore_ascii_case("false"),
         Some(_) => is_unset(value),
         None => false,

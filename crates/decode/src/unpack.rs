@@ -13,10 +13,10 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 
-/// Maximum ratio of unpacked to compressed bytes. An array of points of a parked vehicle has a
-/// ratio of about 20.
+/// Maximum ratio of unpacked to compressed bytes. For comparison: an array of points of a parked
+/// vehicle has a ratio of about 20.
 const RATIO_MAX: usize = 100;
-/// Maximum number of zstd frames. It is limited because each frame needs a decoder of its own.
+/// Maximum number of zstd frames. Each frame needs a decoder of its own.
 const ZSTD_FRAMES_MAX: usize = 16;
 /// Largest accepted window in bytes: RFC 8878 recommends that every decoder support it.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 8 << 20;
@@ -25,7 +25,7 @@ const CBOR_DEPTH_MAX: usize = 100;
 /// First bytes of floats of 16 and 32 bits in CBOR.
 const HALF_FLOAT: u8 = 0xf9;
 const SINGLE_FLOAT: u8 = 0xfa;
-/// Up to this number, 2²⁴, a float of 32 bits represents all whole numbers.
+/// 2²⁴: a float of 32 bits represents all whole numbers up to this one.
 const WHOLE_SINGLE_MAX: f64 = 16_777_216.0;
 
 /// Unpacks a payload; `None` if it is neither gzip nor zstd nor CBOR. CBOR may be compressed.
