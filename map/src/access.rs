@@ -1,7 +1,7 @@
-//! Access control: the configured viewers, and read-only links that expire. No I/O: the caller
+//! Controls access: the configured viewers, and read-only links that expire. No I/O: the caller
 //! reads the key that signs links.
 //!
-//! Guarantee: without the key, nobody can create or change a link, or extend its validity.
+//! Guarantee: without the key, no one can create or change a link, or extend its validity.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -188,7 +188,8 @@ fn encode_base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Decodes only what [`encode_base64`] returns: of several texts for the same bytes, one is valid.
+/// Decodes only what [`encode_base64`] returns. If several strings stand for the same bytes, only
+/// one of them is valid.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     for group in text.as_bytes().chunks(4) {

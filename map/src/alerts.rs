@@ -39,7 +39,7 @@ pub struct Alert {
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
 pub async fn recent(store: &Store, scope: &Scope, hours: u32) -> Result<Vec<Alert>, Error> {
-    // The newest acknowledgement of each event, because several viewers may acknowledge one.
+    // Use the newest acknowledgement of each event: several viewers may acknowledge the same event.
     let acknowledgements =
         "SELECT driver_id, ts, seq, kind, fence, argMax(seen_by, seen_at) AS viewer,
             max(seen_at) AS at

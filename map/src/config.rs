@@ -45,8 +45,8 @@ pub struct ClickHouse {
     pub query_memory_bytes_max: u64,
     /// Maximum number of rows that one query may read.
     pub query_rows_max: u64,
-    /// Maximum number of concurrent requests that query ClickHouse for viewers, of all viewers
-    /// together: for lists, tracks, cells, fences, alerts and so on.
+    /// Maximum number of concurrent requests that query ClickHouse, over all viewers: for lists,
+    /// tracks, cells, fences, alerts and so on.
     pub queries_max: usize,
 }
 
@@ -97,7 +97,8 @@ pub struct Map {
     pub style_origins: Vec<String>,
     /// Maximum number of drivers in memory.
     pub drivers_max: usize,
-    /// Maximum number of drivers in view that are shown one by one; above it, all are grouped.
+    /// Maximum number of drivers in view that are shown one by one. If more drivers are in view,
+    /// all are grouped.
     pub points_max: usize,
     /// Interval of a full read, which removes erased drivers.
     pub reread: Duration,
@@ -131,8 +132,8 @@ impl Names {
 }
 
 impl Config {
-    /// Reads the file (`path`, or `./milepost-map.toml` if there is one), then the environment over
-    /// it.
+    /// Reads the file (`path`, or `./milepost-map.toml` if it exists), then the environment, which
+    /// overrides the file.
     ///
     /// # Errors
     /// [`Error::Source`]: the file is missing or not TOML; [`Error::Violations`]: its content is

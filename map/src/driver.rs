@@ -1,5 +1,5 @@
-//! One driver's properties besides its fix: the kept attributes of the newest fix, the columns of
-//! `[fields.NAME]`, and the driver's card.
+//! Reads the further properties of one driver: the kept attributes of the newest fix, the columns
+//! of `[fields.NAME]`, and the driver's card.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::history::failed;
 use crate::store::{Error, Store};
 
-/// How long the list of fields is cached: a new field is shown at most this late.
+/// Time for which the list of fields is cached. A new field appears after at most this time.
 const COLUMNS_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// A row of the table `drivers`.

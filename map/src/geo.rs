@@ -1,4 +1,4 @@
-//! Web mercator: the position of a place in the square of the map, and its tile at each zoom.
+//! Computes the position of a place in the square of a Web Mercator map, and its tile at each zoom.
 
 use std::f64::consts::PI;
 
@@ -61,7 +61,7 @@ fn scaled(share: f64) -> u32 {
     ((share * f64::from(1_u32 << BITS)) as u32).min((1 << BITS) - 1)
 }
 
-/// Interleaves the bits of x and y; of each pair, y's bit is the higher one.
+/// Interleaves the bits of x and y. In each pair, y's bit is the higher one.
 fn interleave(x: u32, y: u32) -> u64 {
     spread(x) | spread(y) << 1
 }

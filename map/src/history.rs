@@ -1,5 +1,5 @@
-//! History: a driver's track and episodes, and cells of an area. Each is a ClickHouse query, which
-//! is cancelled when the client disconnects.
+//! Queries the history: a driver's track and episodes, and cells of an area. ClickHouse cancels a
+//! query when the client disconnects.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -27,8 +27,8 @@ const LEAP_M: f64 = 100.0;
 /// Speed above which a leg is a jump, whatever the vehicle, in m/s. Stored days use the limit of
 /// the vehicle, `speed_max` (docs/trips.md).
 const LEAP_MPS: f64 = 100.0;
-/// Duration of a leg, in milliseconds, up to which the speed at its end counts as the speed of the
-/// whole leg.
+/// Longest leg, in milliseconds, for which the speed at its end counts as the speed of the whole
+/// leg.
 const SPEED_VALID_MS: i64 = 60_000;
 /// Metres per degree of longitude at the equator.
 const METRES_PER_DEGREE: f64 = 111_320.0;
@@ -46,8 +46,8 @@ const CELLS_MAX: usize = 50_000;
 const STEPS: i64 = 240;
 /// Maximum number of rows in a replay.
 const PAST_MAX: usize = 100_000;
-/// A replay begins with each driver's last fix before the span, but at most this many milliseconds
-/// before it. A longer silence is a gap: the driver's place is unknown.
+/// A replay begins with each driver's last fix before the span, if it is at most this many
+/// milliseconds old. After a longer silence, the driver's place is unknown.
 const BEFORE_MS: i64 = GAP_MS;
 /// Condition for the fixes of a span. Columns are qualified, because an alias of the SELECT may
 /// have the name of a column.
@@ -168,7 +168,7 @@ pub struct Tail {
 }
 
 /// Sums distance and moving time since `counted_ms`, the end of the last stored episode. Leaves out
-/// the legs on which the route is unknown: gaps, and legs too fast for any vehicle.
+/// legs whose route is unknown: gaps, and legs that are too fast for any vehicle.
 fn tail(rows: &[TrackRow], counted_ms: Option<i64>) -> Option<Tail> {
     let first =
         counted_ms.map_or(0, |ms| rows.partition_point(|row| row.ms < ms).saturating_sub(1));
@@ -269,9 +269,9 @@ pub async fn cells(
     Ok((rows.into_iter().map(cell).collect(), truncated))
 }
 
-/// A replay of the fleet in time steps, column by column. The first rows are those of the drivers
-/// who were in the area when the span began, one row each. Then each step has one row for each
-/// driver with a fix in it.
+/// A replay of the fleet in time steps, column by column. First comes one row for each driver who
+/// was in the area when the span began. Then each step has one row for each driver with a fix in
+/// this step.
 #[derive(Debug, Default, Serialize)]
 pub struct Past {
     /// Start and end of the span, in milliseconds since 1970.
@@ -301,8 +301,8 @@ struct PastRow {
 }
 
 /// Returns each driver's newest fix in the area, for each step of a span, ordered by step. There
-/// are about `STEPS` steps, each of at least a second. The first rows are the last fixes of the
-/// time `BEFORE_MS` before the span, of those drivers who were then in the area.
+/// are about `STEPS` steps of at least a second. The first rows are for the drivers who were in the
+/// area when the span began: their last fixes in the `BEFORE_MS` before the span.
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.
@@ -379,9 +379,8 @@ pub async fn visits(
     span: Span,
 ) -> Result<Vec<Visit>, Error> {
     // The view reads fixes up to twelve hours after `to`. If that time is in the future, the view
-    // has read the newest fix, so use `is_open`: `last_positions` may have a fix that was inserted
-    // after the view read. Otherwise the view may lack the newest fix, so compare with that of
-    // `last_positions`.
+    // has read the newest fix, so use `is_open`: `last_positions` may already have a later fix.
+    // Otherwise the view may lack the newest fix, so compare with the fix in `last_positions`.
     let sql = format!(
         "SELECT driver_id, toUnixTimestamp64Milli(visit.entered) AS entered,
             toUnixTimestamp64Milli(visit.left_at) AS left_at,

@@ -1,5 +1,5 @@
-//! Lists drivers by conditions: ClickHouse filters `last_positions`, which has the attributes that
-//! are not in memory.
+//! Lists drivers by conditions. ClickHouse filters `last_positions`, because the attributes are not
+//! in memory.
 
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
@@ -38,17 +38,18 @@ impl Found {
 /// The condition of [`Filter::find`].
 #[derive(Debug)]
 pub struct Find {
-    /// The text as [`fold`](crate::fleet::directory::fold) returns it. ClickHouse compares it with
-    /// the ids; empty: no condition.
+    /// The text after [`fold`](crate::fleet::directory::fold), which ClickHouse compares with the
+    /// ids. Empty: no condition.
     pub folded: String,
-    /// Ids of the drivers whose name has the text, up to one more than [`DRIVERS_MAX`]. The names
-    /// are in memory, because ClickHouse cannot compare without regard to accents.
+    /// Ids of the drivers whose name contains the text, up to one more than [`DRIVERS_MAX`]. The
+    /// map searches the names in memory, because ClickHouse cannot ignore accents.
     pub named: Vec<String>,
 }
 
-/// Returns the matching drivers, ordered by id; `true`: more drivers match than [`DRIVERS_MAX`], or
-/// more have a name that matches `find`. Conditions on the speed hold only for drivers with a fix
-/// within `ages.silent_s`: a driver silent for months is not "faster than 30".
+/// Returns the matching drivers, ordered by id. Also returns `true` if more than [`DRIVERS_MAX`]
+/// drivers match, or have a name that matches `find`. A condition on the speed holds only for a
+/// driver with a fix within `ages.silent_s`: a driver who was silent for months is not "faster than
+/// 30".
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.

@@ -86,7 +86,8 @@ fn applied(changes: Vec<CardChange>, mut stored: HashMap<String, Card>) -> Vec<C
         stored.insert(id.clone(), card);
         order.push(id);
     }
-    // `stored` has the driver's last card, with all changes; `remove` returns it once per driver.
+    // `stored` has each driver's card after all changes. `remove` returns a card only once, so each
+    // driver has one card in the result.
     order.iter().filter_map(|id| stored.remove(id)).collect()
 }
 

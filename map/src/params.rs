@@ -7,8 +7,8 @@ use crate::fleet::filter::State;
 use crate::fleet::ids::ID_BYTES_MAX;
 use crate::geo::Tile;
 
-/// Maximum length of a span: 31 days, in which clocks are set back by an hour, or by two, as at
-/// Troll. So a span can be any month of any zone.
+/// Maximum length of a span: 31 days and two hours, so that a span can be any month of any zone.
+/// Clocks may be set back by an hour in a month, and at Troll by two.
 const SPAN_MS_MAX: i64 = 31 * 86_400_000 + 2 * 3_600_000;
 /// Latest time that is accepted: 2100-01-01, in milliseconds since 1970.
 const MS_MAX: i64 = 4_102_444_800_000;
@@ -83,8 +83,8 @@ impl Format {
     }
 }
 
-/// Conditions of a list; a driver must meet all of them. Every driver meets a condition at its
-/// default.
+/// Conditions of a list. A driver must meet all of them. A condition at its default excludes no
+/// driver.
 #[derive(Debug, Default, PartialEq)]
 pub struct Filter {
     pub prefix: String,
@@ -93,7 +93,7 @@ pub struct Filter {
     pub group: String,
     /// Includes drivers silent for longer than `map.hidden_after`.
     pub has_hidden: bool,
-    /// Seconds since the newest message arrived, at least.
+    /// Minimum number of seconds since the newest message arrived.
     pub silent_s: u32,
     /// Metres per second.
     pub faster_than: f64,
@@ -258,8 +258,8 @@ impl Params {
         }
     }
 
-    /// Returns the conditions of a list of drivers. A condition that the request leaves out is met
-    /// by every driver.
+    /// Returns the conditions of a list of drivers. Every driver meets a condition that the request
+    /// leaves out.
     ///
     /// # Errors
     /// A condition is invalid.

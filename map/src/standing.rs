@@ -1,5 +1,5 @@
-//! How long a driver has stayed where the newest fix is: the stored stops, and the fixes since they
-//! were computed.
+//! Computes since when a driver has stayed at the place of the newest fix, from the stored stops
+//! and the fixes after them.
 
 use clickhouse::Row;
 use clickhouse::error::Error as ClientError;
@@ -10,7 +10,7 @@ use crate::fleet::Fix;
 use crate::history::{failed, iso};
 use crate::store::{Error, Store};
 
-/// A driver who stays within this distance of the newest fix has not left; `radius_m` of a car
+/// Distance from the newest fix within which a driver has not left; the `radius_m` of a car
 /// (docs/trips.md).
 const RADIUS_M: f64 = 100.0;
 /// Fixes are read from this long before the newest one, in milliseconds. Earlier stops are stored.
@@ -46,7 +46,7 @@ struct Newest {
     ended_ms: i64,
 }
 
-/// Returns since when a driver has stayed at the newest fix.
+/// Returns the time since which a driver has stayed at the place of the newest fix.
 ///
 /// # Errors
 /// The query failed or exceeded a limit; the message is for the viewer.

@@ -1,5 +1,5 @@
-//! ClickHouse queries. The server enforces a time and a memory limit on each, and a limit of rows
-//! on those for viewers; it cancels a query when the map disconnects.
+//! Queries ClickHouse. The server enforces a time and a memory limit on each query, and also a
+//! limit of rows on a query for a viewer. The server cancels a query when the map disconnects.
 
 use std::time::{Duration, Instant};
 
@@ -167,7 +167,7 @@ impl Store {
     /// # Errors
     /// The query failed.
     pub async fn names_stamp(&self) -> Result<(u64, i64, i64), ClientError> {
-        // Attributes have no time of change: they are read again every five minutes.
+        // Attributes have no time of change, so read them again every five minutes.
         let period =
             if self.names.uses_attributes() { "intDiv(toUnixTimestamp(now()), 300)" } else { "0" };
         let sql = format!(
@@ -228,7 +228,7 @@ impl Store {
         query.param("group_attribute", self.names.group_attribute())
     }
 
-    /// Returns the client, which classifies the errors of its queries.
+    /// Returns the client. The client also classifies the errors of its queries.
     #[must_use]
     pub fn reader(&self) -> &Reader {
         &self.reader

@@ -1,5 +1,5 @@
-//! The bytes of a tile: points, or cells if there are too many points. The format is in
-//! docs/map.md.
+//! Encodes tiles, as points or, if there are too many points, as cells. docs/map.md describes the
+//! format.
 
 use std::borrow::Cow;
 
@@ -114,8 +114,8 @@ fn column<const BYTES: usize>(out: &mut Vec<u8>, values: impl Iterator<Item = [u
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// Groups the rows of a tile into cells. The rows are sorted along the Z-order curve, so those of a
-/// cell are contiguous.
+/// Groups the rows of a tile into cells. The rows are sorted along the Z-order curve, so the rows
+/// of a cell are contiguous.
 fn gather(rows: &[Row], tile: Tile) -> Vec<Cell> {
     let shift = KEY_BITS - 2 * (u32::from(tile.z) + CELL_BITS);
     rows.chunk_by(|a, b| a.place() >> shift == b.place() >> shift).map(cell).collect()

@@ -1,6 +1,6 @@
-//! Tiles on the wire, several in one response. The format is in docs/map.md.
+//! Builds responses of several tiles. docs/map.md describes the format.
 //!
-//! Guarantee: a tile is compressed once for all viewers. That works because a gzip stream may
+//! Guarantee: a tile is compressed once for all viewers. This is possible because a gzip stream may
 //! consist of blocks that were compressed separately.
 
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use crate::tiles::HEADER_BYTES;
 
 /// Minimum length of a body that is compressed, in bytes.
 pub const GZIP_BYTES_MIN: usize = 512;
-/// Size in bytes of what precedes the tile in a part: z, x, y, the tile's length and the version.
+/// Bytes before the tile in a part: z, x, y, the tile's length and the version.
 const PART_HEADER_BYTES: usize = 24;
 /// A header without file name, time and operating system (RFC 1952).
 const GZIP_BEGIN: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];

@@ -1,5 +1,5 @@
-//! Geofences. Every viewer sees those that are valid now; editors write them with a separate
-//! ClickHouse login, which cannot read positions.
+//! Reads and writes geofences. Every viewer sees the fences that are valid now. Editors write
+//! fences with a separate ClickHouse login, which cannot read positions.
 //!
 //! Guarantee: an outline, name or rule of a request is stored only if `milepost fences import`
 //! would accept it. Every ring that this module returns is closed.
@@ -251,8 +251,8 @@ fn moment(properties: &Value, key: &str) -> Result<Option<i64>, Refused> {
 async fn polygons(name: &str, geometry: &Value) -> Result<Polygons, Refused> {
     let feature =
         json!({ "type": "Feature", "properties": { "name": name }, "geometry": geometry });
-    // Comparing all sides of a polygon takes long: a blocking thread does it, so that the live
-    // map's updates, one a second, are not delayed.
+    // Check the geometry in a blocking thread: comparing all sides of a polygon takes long, and
+    // must not delay the updates of the live map.
     let read =
         tokio::task::spawn_blocking(move || milepost_events::fences::read(&feature.to_string()));
     let mut read =
@@ -341,8 +341,8 @@ async fn write(
     query.insert_whole(rows.len()).await
 }
 
-/// A text for a query that may be longer than ClickHouse accepts in one parameter: several
-/// parameters, which the query joins.
+/// A string for a query that may be longer than ClickHouse accepts in one parameter. It is sent as
+/// several parameters, which the query joins.
 struct LongText {
     name: &'static str,
     parts: Vec<String>,
@@ -388,7 +388,8 @@ fn unavailable(writer: &Reader, error: &clickhouse::error::Error) -> Refused {
     ))
 }
 
-/// Returns advice about the login that writes: the client names the options of the one that reads.
+/// Rewords the client's advice for the login that writes. The client names the options of the login
+/// that reads.
 pub(crate) fn about_writer(advice: &str) -> String {
     let advice = advice.replace("clickhouse.user", "fences.user");
     advice.replace("clickhouse.password_file", "fences.password_file")

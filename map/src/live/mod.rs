@@ -37,19 +37,20 @@ use crate::wire::Part;
 
 /// Timeout of a query. The server's own limit is shorter, but a hung server does not enforce it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
-/// ClickHouse counts as down if a query returns no row for this long, although the response may
-/// still arrive.
+/// Time without a row of a query's response after which ClickHouse counts as down. The response may
+/// still arrive later.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
-/// After this long without a viewer the map stops querying ClickHouse.
+/// Time without a viewer after which the map stops querying ClickHouse.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// The first viewer waits at most this long for fresh positions, then gets the last ones.
+/// Longest wait of the first viewer for fresh positions. After this time, the viewer gets the last
+/// known positions.
 const FRESH_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Rows per lock of the fleet, so that readers can run in between.
+/// Number of rows that are added under one lock of the fleet. Readers can run in between.
 const ROWS_AT_ONCE: usize = 4_096;
 /// Memory limit of the cached tiles of one generation, in bytes; further tiles are not cached.
 const TILES_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Memory of a cached tile besides its bytes: its key, with a scope, and its allocations. Most of
-/// the tiles that a program asks for may be empty.
+/// Memory of a cached tile in addition to its bytes: its key with a scope, and its allocations.
+/// This counts, because most of the tiles that a program requests may be empty.
 const TILE_OVERHEAD_BYTES: usize = 512;
 /// Interval at which the map checks for new names and groups.
 const NAMES_PERIOD: Duration = Duration::from_secs(10);
@@ -225,7 +226,8 @@ impl Live {
         Err(format!("nothing has been read yet: {}", why.unwrap_or_default()))
     }
 
-    /// Returns what the tiles of a view have: a point for each driver, or cells that count drivers.
+    /// Returns the kind of the tiles of a view: a point for each driver, or cells that count
+    /// drivers.
     #[must_use]
     pub fn kind(&self, view: impl Iterator<Item = Tile> + Clone, selection: &Selection) -> Kind {
         let fleet = self.fleet();
@@ -314,8 +316,8 @@ impl Live {
     }
 
     /// Runs the loop that checks for new names and groups while a page is open, and reads them when
-    /// they have changed. Never returns. `has_scopes`: some viewers may see only a part of the
-    /// drivers. Groups decide which, so the loop then also runs while no page is open.
+    /// they have changed. Never returns. `has_scopes`: some viewers may see only the drivers of
+    /// some groups, so the loop also runs while no page is open.
     pub async fn poll_names(&self, store: &Store, has_scopes: bool) {
         let mut last_stamp = None;
         let mut was_failing = false;

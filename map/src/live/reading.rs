@@ -1,4 +1,4 @@
-//! State of the query loop between two queries. No I/O.
+//! Keeps the state of the query loop between two queries. No I/O.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use crate::fleet::parts::Parts;
 pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// The state is `stale` after this long without an insert, if there was one before.
 const STALE_AFTER: Duration = Duration::from_secs(15);
-/// A new generation of tiles begins after this long even if no driver has moved, because a driver
-/// becomes silent without a new row.
+/// Time after which a new generation of tiles begins even if no driver has moved: a driver becomes
+/// silent without a new row.
 const GENERATION_AGE_MAX: Duration = Duration::from_secs(15);
 /// Number of queries over which the rate is averaged.
 const RATE_TICKS: usize = 10;
