@@ -33,7 +33,7 @@ impl Level {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub level: Level,
-    /// What was checked, in one to three words; `what` in JSON.
+    /// Subject of the check, in one to three words; `what` in JSON.
     #[serde(rename = "what")]
     pub subject: &'static str,
     pub found: String,
