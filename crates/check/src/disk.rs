@@ -123,7 +123,7 @@ mod tests {
         let mut found = statfs(".").unwrap();
         (found.f_bsize, found.f_frsize, found.f_bavail) = (1 << 20, 4_096, 10);
         assert_eq!(free_bytes(&found), 40_960);
-        found.f_frsize = 0; // as from an old kernel
+        found.f_frsize = 0; // an old kernel leaves it at 0
         assert_eq!(free_bytes(&found), 10 << 20);
     }
 }

@@ -1,5 +1,6 @@
 //! Checks replicated tables: whether an acknowledged insert is on more than one server, and whether
-//! the replicas are healthy. The replica that answers reports the state of all replicas.
+//! the replicas are healthy. The server that answers reports the state of its own replicas, and how
+//! many replicas of each table have a session with Keeper.
 
 use super::report::Report;
 use milepost_clickhouse::{ClickHouse, Error};

@@ -21,8 +21,8 @@ use milepost_core::error_chain;
 const VERSION_MIN: (u32, u32) = (24, 12);
 /// Oldest tested version. The container stack runs it; the other tests run 26.9.
 const VERSION_TESTED: (u32, u32) = (26, 8);
-/// Clock difference above which the check warns. Above `decode.fix_future_max`, the check reports
-/// an error.
+/// Clock difference above which the check warns. If the difference is also above
+/// `decode.fix_future_max`, the check reports an error.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(2);
 /// Smallest deduplication window, in inserts, that recognises every retry.
 const WINDOW_MIN: u64 = 1_000;
