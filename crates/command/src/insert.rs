@@ -20,7 +20,7 @@ pub fn retrying_writer(config: &Config) -> Writer {
 
 /// Inserts a batch without the rows of erased drivers. Returns how many positions were inserted and
 /// how many were left out. `stored`: the files that the batch was read from, each with the number
-/// of its fixes that are stored after this batch.
+/// of its fixes that are stored once this batch is stored.
 pub async fn insert(
     config: &Config,
     clickhouse: &ClickHouse,

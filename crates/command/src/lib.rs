@@ -30,5 +30,5 @@ pub use self::outcome::{Outcome, Signals};
 pub use self::shown::Shown;
 
 /// Timeout of a command's request to a member. The timeout is long, so that a busy member does not
-/// count as gone. A command can wait this long, because it has no grace period as a shutdown has.
+/// count as gone. A command can wait this long: unlike a shutdown, it has no grace period.
 pub const ASK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read as _};
 use milepost_decode::{Message, PAYLOAD_BYTES_MAX};
 
 /// Maximum bytes that [`next_line`] keeps of a line. With the default limits, the decoder rejects a
-/// longer payload without its end.
+/// longer payload, and needs only its length and beginning for this.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Reads the next line into `line`. Keeps at most [`LINE_BYTES_MAX`] bytes, and removes whitespace,

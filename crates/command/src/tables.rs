@@ -151,20 +151,19 @@ impl Verdict {
 pub async fn judge(clickhouse: &ClickHouse, before: &Schema) -> Result<Verdict> {
     // Inserts can use an older count of replicas, so do not wait for a slow query.
     let replicas = timeout(REPLICAS_TIMEOUT, clickhouse.count_replicas());
-    let (pending, mismatches, _) =
-        tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
+    let (pending, misfits, _) = tokio::join!(clickhouse.pending(), clickhouse.misfits(), replicas);
     match pending {
         Ok(pending) if pending.is_empty() => {}
         Ok(pending) => return Ok(Verdict::no_tables(not_migrated(&pending))),
         Err(error @ Error::Edited { .. }) if *before != Schema::Ready => bail!(error),
         Err(error) => return Ok(Verdict::from_error(&error)),
     }
-    Ok(match mismatches {
-        Ok(mismatches) if mismatches.is_empty() => Verdict::from(Schema::Ready),
-        Ok(mismatches) => Verdict::no_tables(format!(
+    Ok(match misfits {
+        Ok(misfits) if misfits.is_empty() => Verdict::from(Schema::Ready),
+        Ok(misfits) => Verdict::no_tables(format!(
             "the tables are not those of this version: {}; restore them, or run the version of \
              milepost that they belong to",
-            mismatches.join(", ")
+            misfits.join(", ")
         )),
         Err(error) => Verdict::from_error(&error),
     })
