@@ -61,9 +61,9 @@ const PLACES: [&str; 9] = [
 const TIME_SCALES: [&str; 5] =
     ["timescale", "timesystem", "tsscale", "timestampscale", "timestandard"];
 
-/// Returns the kind of announcement that a name makes, and the normalised name of the field that
-/// the announcement is about. The caller runs [`may_announce`] first, so that function must accept
-/// every name for which this function returns `Some`.
+/// Returns the kind of announcement that a name makes, and the normalised name of the field or
+/// fields that the announcement is about; this name may be empty. The caller runs [`may_announce`]
+/// first, so that function must accept every name for which this function returns `Some`.
 pub(super) fn announcement(name: &str) -> Option<(Announcement, String)> {
     let name = normalised(name);
     let stem = |ends: &[&str], is_stem: &dyn Fn(&str) -> bool| {

@@ -125,8 +125,8 @@ impl Decoder {
         out.rejects.push(reject(topic, received_at, driver_id, (payload, payload_bytes), refusal));
     }
 
-    /// Unpacks and decodes a message. `payload`: the bytes as sent; the function replaces them by
-    /// the unpacked or repaired bytes that it has read.
+    /// Unpacks and decodes a message. `payload`: the bytes as sent. If they must be unpacked or
+    /// repaired, the function replaces them by the bytes that it has read.
     fn decode_message(
         &self,
         message: Message<'_>,

@@ -11,7 +11,7 @@ pub(super) type Unknown = [bool; FIELDS.len()];
 
 /// Returns whether a flag with this name and value states that its field is unknown. `name` is
 /// normalised, and `value` stands for "no", such as `false` or 0. Returns `false` for a 0 under a
-/// name such as `valid_speed`, because the 0 may be the speed itself.
+/// name that begins with `valid`, such as `valid_speed`: the 0 may be the speed itself.
 pub(super) fn may_be_flag(name: &str, value: &str) -> bool {
     !name.starts_with("valid") || value.trim() != "0"
 }

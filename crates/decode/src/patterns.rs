@@ -105,7 +105,7 @@ struct Run {
     /// The last conversion is `%f`, or `%N` with the same meaning, which parses any number of
     /// digits.
     is_open: bool,
-    /// The last conversion has a width, as `%3f` has.
+    /// The last conversion is `%f` or `%N` with a number of digits, such as `%3f`.
     has_fraction: bool,
 }
 

@@ -127,7 +127,7 @@ pub static FENCES: Table = Table {
     ],
 };
 
-/// Name of the column with the driver id, in every inserted table.
+/// Name of the column with the driver id, in every inserted table whose rows have one driver.
 pub const DRIVER_ID: &str = "driver_id";
 
 /// An inserted table with its columns in the order of the insert.

@@ -281,7 +281,7 @@ fn refuse_notation(path: &str, text: &str, field: &Measured) -> Result<(), Refus
 /// Checks the time scale that a member of a point states. GPS time and TAI are ahead of UTC.
 ///
 /// # Errors
-/// The member states GPS time or TAI, and `ts` is not a string that ends in `Z`.
+/// The member states GPS time or TAI, and the point has a `ts` that is not a string ending in `Z`.
 #[cold]
 pub(super) fn check_time_scale(
     json: &[u8],

@@ -70,7 +70,7 @@ const YEAR_MS: i64 = 366 * DAY_MS;
 const WEEK_S: f64 = 604_800.0;
 /// Start of the GPS time scale, 1980-01-06, in Unix seconds.
 const GPS_EPOCH_S: f64 = 315_964_800.0;
-/// End of each error: how to store the time of receipt on purpose.
+/// End of errors about an unread time: how to store the time of receipt on purpose.
 const WITHOUT_TS: &str = "; a format without ts stores the time of receipt";
 
 /// Returns the substitute for a missing `ts`: in milepost's own format, the value under another
@@ -143,7 +143,7 @@ pub(super) fn refuse_outer_time(unread: &UnreadTime, ts: &str) -> Refusal {
     )
 }
 
-/// Checks the member `name`, a time that was sent with an exponent.
+/// Checks the member `name`, a time that may have been sent with an exponent.
 ///
 /// # Errors
 /// The exponent form has lost the last digits of the time.

@@ -258,7 +258,7 @@ fn has_heights(features: &str) -> bool {
     })
 }
 
-/// Checks a time that was sent with an exponent, such as `1.7958e9`.
+/// Checks a time that may have been sent with an exponent, such as `1.7958e9`.
 ///
 /// # Errors
 /// The exponent form has lost the last digits of the time.

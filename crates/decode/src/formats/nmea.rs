@@ -185,7 +185,7 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Checks the first and the last line of a message. Returns the indices of those that are a GGA
+/// Checks the first and the last line of a message. Returns the indices of those that may be a GGA
 /// sentence whose RMC sentence is in the previous or the next message. Such a GGA sentence must not
 /// become a fix of its own: it would replace the fix of the RMC sentence, which has more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
