@@ -184,8 +184,8 @@ fn too_old(
 /// was never set.
 const YEAR_2_MS: i64 = -62_104_060_800_000;
 const YEAR_100_MS: i64 = -59_011_459_200_000;
-/// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, and is therefore 18
-/// s ahead of UTC.
+/// Epochs of other clocks, in seconds after 1970. GPS time has no leap seconds, so it is 18 seconds
+/// ahead of UTC.
 pub(super) const EPOCHS: [(i64, &str); 4] = [
     (631_065_600, "from 1989-12-31, as Garmin's FIT does"),
     (978_307_200, "from 2001, as Apple's clocks do"),

@@ -271,7 +271,7 @@ pub(super) fn split_weekday(text: &str) -> (Option<i8>, &str) {
     }
 }
 
-/// Rewrites a date that names its month in digits: `2026-11-26`, followed by the rest of the
+/// Rewrites a date with the name of a month into digits: `2026-11-26`, followed by the rest of the
 /// string. `text`: a time without a weekday before it. Returns `None` if `text` has no such date.
 ///
 /// Examples: `26 Nov 2026 10:15:00 +0000` (RFC 2822), `Nov 26 10:15:00 UTC 2026` (`date`),

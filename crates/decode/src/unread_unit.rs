@@ -113,8 +113,8 @@ impl Measured {
         !text.eq_ignore_ascii_case("ms") && (is_named() || is_unread_unit(self.quantity, text))
     }
 
-    /// Returns whether `number` may be in radians. In radians, a larger number would be a latitude
-    /// beyond a pole, or a longitude beyond 180 degrees.
+    /// Returns whether `number` may be in radians. Returns `false` if, in radians, it would be a
+    /// latitude beyond a pole, or a longitude beyond 180 degrees.
     fn may_be_radians(&self, number: f64) -> bool {
         let max = if self.field == "lat" { FRAC_PI_2 } else { PI };
         !self.is_place() || number.abs() <= max
