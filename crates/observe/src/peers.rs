@@ -163,7 +163,7 @@ pub async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 
 /// Sends a request to `address`, and a further one whenever [`HEDGE_AFTER`] passes without an
 /// answer. Returns the first answer. If all requests so far have failed, returns the last error at
-/// once, because a further request would most likely fail too. Has no timeout.
+/// once: a refused connection means that no process listens there. Has no timeout.
 async fn request_hedged(address: SocketAddr) -> Result<MemberStatus, String> {
     let mut requests = JoinSet::new();
     loop {
