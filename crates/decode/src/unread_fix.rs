@@ -323,11 +323,11 @@ static WORD_LENGTHS: [u64; 128] = {
     lengths
 };
 
-/// Returns whether the first letter and the length of a value are those of a word for a flag. This
-/// check is fast, and excludes most values, such as the `type` of GeoJSON.
+/// Returns whether a value may be a word for a flag, by its first letter and its length. This check
+/// is fast, and excludes most values, such as the `type` of GeoJSON.
 fn may_be_flag_word(value: &str) -> bool {
     let value = value.trim_ascii().as_bytes();
-    // The table holds only ASCII, and separators would change the length.
+    // The table cannot judge this value: it holds only ASCII, and separators change the length.
     if value.len() > VALUE_BYTES_MAX || !value.iter().all(u8::is_ascii_alphanumeric) {
         return true;
     }
