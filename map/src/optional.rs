@@ -1,6 +1,6 @@
-//! Replaces missing tables in queries, so that the map works with a database of an older `milepost
-//! migrate`. The query reads a missing table as empty instead of failing, so only the part of the
-//! page that needs the table stays empty. No I/O.
+//! Replaces missing tables in queries, so that the map works with a database that an older
+//! `milepost migrate` created. The query reads a missing table as empty instead of failing, so only
+//! the part of the page that needs the table stays empty. No I/O.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
 // A driver's state, with its colour and its shape, so that it can be recognised without colours.
-// The server computes states by the same rule (fleet/look.rs).
+// The server computes states by the same rule (fleet/filter.rs).
 import type { Rgb, Theme } from './colours';
 import { STANDING_MPS } from './words';
 

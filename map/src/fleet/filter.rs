@@ -156,8 +156,8 @@ pub struct Filter<'a> {
     ages: Ages,
     now_s: i64,
     states: u8,
-    /// One flag per group number, and the numbers of the drivers that are allowed in addition to
-    /// the allowed groups. `None`: every driver is allowed.
+    /// Whether each group is allowed, by group number, and the numbers of the drivers that are
+    /// allowed in addition to the allowed groups. `None`: every driver is allowed.
     allowed: Option<(Vec<bool>, HashSet<u32>)>,
 }
 

@@ -82,7 +82,7 @@ impl Ids {
         }
     }
 
-    /// Moves the ids together, over the bytes of removed ids. Each id keeps its number.
+    /// Moves the ids together, without the bytes of removed ids. Each id keeps its number.
     fn compact(&mut self) {
         let mut bytes = Vec::with_capacity(self.bytes.len() - self.wasted);
         for entry in &mut self.spans {

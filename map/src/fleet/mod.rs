@@ -25,7 +25,8 @@ pub const DRIVERS_MAX: usize = 1 << (u64::BITS - KEY_BITS);
 pub const UNKNOWN: u16 = u16::MAX;
 
 /// A driver's fix, as `last_positions_state` stores it. The derived order compares the fields from
-/// the first on, as the table's column `version` does: the greater of two fixes is the newer one.
+/// the first on, up to `received_ms` as the table's column `version` does (sql/020): the greater of
+/// two fixes is the newer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fix {
     pub ts_ms: i64,

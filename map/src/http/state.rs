@@ -23,8 +23,8 @@ use crate::store::Store;
 pub(super) struct Viewer {
     pub(super) name: Option<String>,
     pub(super) scope: Arc<Scope>,
-    /// Expiry of the viewer's read-only link, in milliseconds since 1970. `None`: the viewer has
-    /// logged in.
+    /// Expiry of the viewer's read-only link, in milliseconds since 1970. `None`: the viewer
+    /// uses no link.
     pub(super) link_until_ms: Option<i64>,
 }
 

@@ -316,8 +316,8 @@ impl Live {
     }
 
     /// Runs the loop that checks for new names and groups while a page is open, and reads them when
-    /// they have changed. Never returns. `has_scopes`: some viewers may see only the drivers of
-    /// some groups, so the loop also runs while no page is open.
+    /// they have changed. Never returns. `has_scopes`: some viewers may see only a part of the
+    /// drivers. Groups decide which part, so the loop then also runs while no page is open.
     pub async fn poll_names(&self, store: &Store, has_scopes: bool) {
         let mut last_stamp = None;
         let mut was_failing = false;
