@@ -51,8 +51,8 @@ fn commands(benchmark: Benchmark) -> &'static [&'static str] {
     }
 }
 
-/// Runs the commands of a benchmark, and returns `true` if all succeed. `more`: arguments for the
-/// command that measures.
+/// Runs the commands of a benchmark, and returns `true`. Fails if a command fails. `more`:
+/// arguments for the command that measures.
 pub(crate) fn run(benchmark: Benchmark, more: &[String]) -> Result<bool> {
     let venv = std::env::var("VENV_DIR").unwrap_or_else(|_| ".local/venv".to_owned());
     let python = format!("{venv}/bin/python");

@@ -10,8 +10,8 @@ use crate::trial::Trial;
 /// Smallest share of its rate that the generator must hold. Below this share, the generator has
 /// fallen behind.
 const RATE_MIN: f64 = 0.98;
-/// Number of rows in flight from which the consumer is behind: more than two batches, of which one
-/// is open and one is being inserted.
+/// Maximum number of rows that a consumer that keeps up has in flight: two batches, one open and
+/// one being inserted.
 const ROWS_IN_FLIGHT: f64 = 10_000.0;
 /// Seconds of messages that two batches hold at low rates: one is open for a second while another
 /// is being inserted.

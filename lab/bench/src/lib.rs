@@ -84,7 +84,8 @@ pub struct Arguments {
     more: Vec<String>,
 }
 
-/// Runs the cases. Returns `true` if the report has a figure in every row.
+/// Runs the cases. Returns `true` if every available consumer has an accepted figure in each of
+/// its cases.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.what != Benchmark::Peers {
         return benchmarks::run(arguments.what, &arguments.more);

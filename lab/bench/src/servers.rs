@@ -58,7 +58,7 @@ impl Servers {
             let url = proxy.url();
             (Some((engine, proxy)), None, url)
         };
-        // milepost starts only if the migrations are recorded, so migrate the sink too. The other
+        // milepost inserts only if the migrations are recorded, so migrate the sink too. The other
         // consumers need no more than tables, and the sink takes rows without any table.
         if kind == Kind::Milepost {
             Settings::new(milepost, folder, mqtt_port, &clickhouse_url).migrate()?;

@@ -372,7 +372,7 @@ impl Stage<'_> {
                 let tables = lock(engine).as_ref().context("ClickHouse is away")?.store("fleet");
                 wait_until_quiet(
                     || Ok(progress(&tables, &manifest)?.distinct),
-                    |different| different >= manifest.sent(),
+                    |distinct| distinct >= manifest.sent(),
                 )?;
                 let verdict = verify(&tables, &manifest, Duration::ZERO)?;
                 outcome.lost = Some(verdict.lost);
