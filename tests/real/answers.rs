@@ -31,8 +31,8 @@ fn drive(began_ms: i64) -> String {
 fn drive_over_mqtt_becomes_a_trip_and_a_stop() -> Result<()> {
     let world = world("answers")?;
     let _milepost = world.settings.run()?;
-    // Begin yesterday at noon. The drive must not cross midnight, and must end at a multiple of 15
-    // s, because the definition of stops samples the fixes at these times.
+    // Begin yesterday at noon, so that the drive does not cross midnight. It must end at a multiple
+    // of 15 s, because the definition of stops samples the fixes at these times.
     let began_ms = (unix_ms() / DAY_MS - 1) * DAY_MS + DAY_MS / 2;
     let payload = drive(began_ms);
     // A device that missed its acknowledgement sends all fixes again.

@@ -537,8 +537,9 @@ fn erase_succeeds_after_an_interruption_at_any_statement() -> Result<()> {
         retried += usize::from(log.contains("retrying"));
     }
     ensure!(begun > 0 && retried > 0, "{retried} of {begun} retried");
-    // A command also removes rows that other commands have hidden, so a concurrent command may not
-    // send the last kinds of statements. Test these kinds with one command at a time.
+    // A command also removes rows that other commands have hidden, so it is possible that none of
+    // the concurrent commands sends the last kinds of statements. Test these kinds with one command
+    // at a time.
     let mut spare_drivers = plans.len()..99;
     for at in (0..kinds).filter(|at| reached[*at].load(Ordering::SeqCst) == 0) {
         let n = spare_drivers.next().context("no driver is left")?;

@@ -75,8 +75,8 @@ fn each_reject_is_stored_with_its_reason() -> Result<()> {
 }
 
 /// Mosquitto sends retained messages to shared subscriptions too, unless the client declines them.
-/// milepost must decline them: at every SUBSCRIBE, it would store a retained fix without a time
-/// again, as another fix.
+/// milepost must decline them: it would store a retained fix that has no time once more at every
+/// SUBSCRIBE, each time as another fix.
 #[test]
 fn earlier_retained_messages_are_not_received() -> Result<()> {
     let world = world("retained")?;

@@ -199,7 +199,7 @@ fn nothing_is_inserted_or_acked_before_migrations_are_recorded() -> Result<()> {
             .get("/readyz")
             .is_err_and(|error| error.to_string().contains("milepost migrate")))
     })?;
-    wait_until("milepost subscribes although the tables are missing", SOON, || {
+    wait_until("milepost subscribes without tables, so that no session expires", SOON, || {
         Ok(milepost.metric("mqtt_connected")? == 4.0)
     })?;
     world.publish(&[("drivers/d1/gps", br#"{"lat":1,"lng":2,"seq":1}"#)])?;
@@ -340,7 +340,7 @@ fn revoked_login_is_reported_and_messages_stay_with_the_broker() -> Result<()> {
 }
 
 #[test]
-fn inserts_stop_while_the_erased_list_cannot_be_read() -> Result<()> {
+fn inserts_stop_once_the_erased_list_is_too_old() -> Result<()> {
     let world = world("old_list")?;
     let (url, is_refused) = start_refusing_proxy(
         &world,

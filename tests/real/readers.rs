@@ -1,5 +1,5 @@
-//! Tests readers that do not read the log, an HTTP response or the output of a command, or that
-//! close it early.
+//! Tests milepost with readers that do not read the log, an HTTP response or the output of a
+//! command, or that close it early.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
