@@ -422,6 +422,7 @@ mod tests {
             ("shutdown.peers", &["'http://milepost:9464'", "'::1:1'", "'[milepost]:1'"]),
             ("webhook.token", &["'for whom?'"]),
             ("log.filter", &["'inof'", "'milepost'", "'milepost=debgu'", "'info,inof'"]),
+            ("log.filter", &["'milepost='", "'info,milepost= '", "','"]),
         ] {
             for value in values {
                 assert_one_violation(&format!("{key} = {value}"), &format!("{key}: "));
@@ -559,6 +560,18 @@ mod tests {
     fn key_cannot_index_a_list() {
         let lines = violations("'sources[9000000000000].topic' = 'a/+'\n[mqtt]\nqos = 1");
         assert!(lines.len() == 1 && lines[0].contains("[[sources]]"), "{lines:#?}");
+    }
+
+    #[test]
+    fn spaces_and_empty_parts_of_a_log_filter_have_no_meaning() {
+        for (given, filter) in [
+            ("milepost=debug, warn", "milepost=debug,warn"),
+            ("warn, milepost = debug", "warn,milepost=debug"),
+            ("info,", "info"),
+        ] {
+            let config = parse(&format!("log.filter = '{given}'")).unwrap();
+            assert_eq!(config.log.filter, filter, "{given}");
+        }
     }
 
     #[test]

@@ -222,19 +222,27 @@ pub(super) fn cluster_name(text: &str) -> Result<(), String> {
     }
 }
 
-/// Checks a filter of log lines.
+/// Checks a filter of log lines. Returns the filter without spaces and empty parts.
 pub(super) fn log_filter(text: String) -> Result<String, String> {
+    // The library takes a space for a part of a target's name, and an empty level for `error`.
+    let trimmed = |part: &str| part.split('=').map(str::trim).collect::<Vec<_>>().join("=");
+    let mut directives: Vec<String> = text.split(',').map(trimmed).collect();
+    directives.retain(|directive| !directive.is_empty());
     // The library reads a bare word as a target, so "inof" would log only that target.
-    let unknown = text.split(',').map(str::trim).find(|directive| {
-        !directive.contains('=')
-            && directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
-    });
+    let has_no_level = |directive: &&String| match directive.split_once('=') {
+        Some((_, level)) => level.is_empty(),
+        None => directive.parse::<tracing_subscriber::filter::LevelFilter>().is_err(),
+    };
     let expected = "must be a level (off, error, warn, info, debug, trace) or a filter such as \
                     \"milepost=debug,info\"";
-    match (unknown, text.parse::<tracing_subscriber::filter::Targets>()) {
-        (Some(word), _) => Err(format!("\"{word}\" is not a level: {expected}")),
-        (None, Err(error)) => Err(format!("\"{text}\": {error}: {expected}")),
-        (None, Ok(_)) => Ok(text),
+    if let Some(directive) = directives.iter().find(has_no_level) {
+        return Err(format!("\"{directive}\" is not a level: {expected}"));
+    }
+    let filter = directives.join(",");
+    match filter.parse::<tracing_subscriber::filter::Targets>() {
+        Ok(_) if !filter.is_empty() => Ok(filter),
+        Ok(_) => Err(format!("\"{text}\": {expected}")),
+        Err(error) => Err(format!("\"{text}\": {error}: {expected}")),
     }
 }
 
