@@ -162,10 +162,18 @@ def table(use: dict[str, float]) -> None:
                   f"| {size(drivers * use['last_bytes'])} | {size(drivers * use['map_bytes'])} | {duration(one.rollup_s)} |")
 
 
+def positive(text: str) -> float:
+    """Parses a number above 0. Raises ValueError for any other text."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--drivers", type=float, default=100_000)
-    arguments.add_argument("--every", type=float, default=5, metavar="SECONDS", help="seconds between two fixes of a driver")
+    arguments.add_argument("--drivers", type=positive, default=100_000)
+    arguments.add_argument("--every", type=positive, default=5, metavar="SECONDS", help="seconds between two fixes of a driver")
     arguments.add_argument("--table", action="store_true", help="10 k to 10 M drivers, a fix every 1, 5 and 30 s")
     arguments.add_argument("--list", action="store_true", help="print the coefficients")
     arguments.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="replace a coefficient")
@@ -175,7 +183,10 @@ def main() -> None:
         name, _, value = word.partition("=")
         if name not in use:
             arguments.error(f"--set {name}: the name must be one of {', '.join(use)}")
-        use[name] = float(value)
+        try:
+            use[name] = positive(value)
+        except ValueError:
+            arguments.error(f"--set {word}: the value must be a number above 0")
     if args.list:
         print("| coefficient | value | from |")
         print("|---|---|---|")
