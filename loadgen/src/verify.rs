@@ -270,8 +270,13 @@ fn columns<const COUNT: usize>(line: &str) -> Result<[&str; COUNT]> {
     columns.try_into().map_err(|columns| anyhow!("{COUNT} columns expected: {columns:?}"))
 }
 
-/// Returns the condition for the rows of a run: ids that begin with `sim-{run}-`, as a range of the
-/// tables' sort order.
+/// Returns the condition for the rows of a run: ids `sim-{run}-{n}`, as a range of the tables' sort
+/// order, without those of a run whose name only begins with this name, such as `{run}-2`.
 fn run_condition(manifest: &Manifest) -> String {
-    format!("driver_id >= 'sim-{run}-' AND driver_id < 'sim-{run}.'", run = manifest.run)
+    let Manifest { run, .. } = manifest;
+    let number_at = format!("sim-{run}-").len() + 1;
+    format!(
+        "driver_id >= 'sim-{run}-' AND driver_id < 'sim-{run}.' \
+         AND match(substring(driver_id, {number_at}), '^[0-9]+$')"
+    )
 }

@@ -100,6 +100,20 @@ fn unsent_fix_and_unknown_driver_are_found() -> Result<()> {
 }
 
 #[test]
+fn run_whose_name_begins_with_this_one_does_not_count() -> Result<()> {
+    let store = TestStore::open()?;
+    store.insert("1", 0)?;
+    let columns = "ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
+    store.engine.query(&format!(
+        "INSERT INTO fleet.positions (driver_id, {columns}) \
+         SELECT 'sim-verify-2-7', {columns} FROM fleet.positions LIMIT 10"
+    ))?;
+    let verdict = store.verdict()?;
+    assert_eq!((verdict.stored, verdict.is_exact()), (10_000, true), "{verdict}");
+    Ok(())
+}
+
+#[test]
 fn unreachable_store_gives_no_verdict() -> Result<()> {
     let folder = TempDir::new()?;
     let manifest = folder.path().join("manifest.json");
