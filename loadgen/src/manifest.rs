@@ -2,7 +2,7 @@
 //! `loadgen verify` reads this file.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -48,15 +48,29 @@ impl Manifest {
     }
 
     pub fn save(&self, path: &Path) -> Result<()> {
-        let file =
-            File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        serde_json::to_writer(BufWriter::new(file), self)
-            .with_context(|| format!("cannot write {}", path.display()))
+        let written = || -> Result<()> {
+            let mut file = BufWriter::new(File::create(path)?);
+            serde_json::to_writer(&mut file, self)?;
+            // A writer that is dropped hides that the disk was full.
+            Ok(file.flush()?)
+        };
+        written().with_context(|| format!("cannot write {}", path.display()))
     }
 
     pub fn load(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         serde_json::from_reader(BufReader::new(file))
             .with_context(|| format!("{} is not a manifest", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_disk_is_an_error() {
+        let error = Manifest::default().save(Path::new("/dev/full")).unwrap_err();
+        assert!(format!("{error:#}").contains("cannot write /dev/full: No space"), "{error:#}");
     }
 }
