@@ -45,7 +45,7 @@ enum Command {
 #[derive(Args)]
 struct FleetArguments {
     /// Broker, host:port
-    #[arg(long, default_value = "127.0.0.1:1883")]
+    #[arg(long, default_value = "127.0.0.1:1883", value_parser = address)]
     broker: String,
     /// User name; the password comes from MQTT_PASSWORD
     #[arg(long)]
@@ -54,8 +54,9 @@ struct FleetArguments {
     /// which milepost reads it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Name of the run; its drivers are named sim-{run}-{n}. Default: the current time
-    #[arg(long)]
+    /// Name of the run; its drivers are named sim-{run}-{n}. A name that was used before makes
+    /// `verify` report the earlier fixes as duplicates. Default: the current time
+    #[arg(long, value_parser = run_name)]
     run: Option<String>,
     /// Number of drivers
     #[arg(long, default_value_t = 1_000)]
@@ -163,6 +164,29 @@ struct VerifyArguments {
     json: bool,
 }
 
+/// Longest name of a run, with which the id of driver 4,294,967,295 has 64 bytes.
+const RUN_BYTES_MAX: usize = 49;
+
+/// Checks a broker's address. A fleet waits for minutes for a broker that does not answer, so
+/// something that can never be an address must fail before.
+fn address(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'));
+    match parts.map(|(_, port)| port.parse()) {
+        Some(Ok(1..=u16::MAX)) => Ok(text.to_owned()),
+        Some(_) | None => Err("must be host:port, without mqtt://".to_owned()),
+    }
+}
+
+/// Checks the name of a run, which is a part of driver ids and topics.
+fn run_name(text: &str) -> Result<String, String> {
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    if text.len() <= RUN_BYTES_MAX && text.bytes().all(is_valid) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("must have at most {RUN_BYTES_MAX} of A–Z a–z 0–9 . _ : -, as driver ids do"))
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -243,4 +267,31 @@ fn verify_manifest(arguments: &VerifyArguments) -> Result<bool> {
         Ok(()) | Err(_) => {}
     }
     Ok(verdict.is_exact())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_and_run_that_can_never_work_are_refused_at_once() {
+        let is_accepted = |option: &str, value: &str| {
+            Arguments::try_parse_from(["loadgen", "fleet", option, value]).is_ok()
+        };
+        for broker in ["localhost:1883", "10.0.0.7:1", "[::1]:1883", "emqx:1884"] {
+            assert!(is_accepted("--broker", broker), "{broker}");
+        }
+        for broker in ["localhost", "mqtt://localhost:1883", "localhost:0", ":1883", "h:70000", ""]
+        {
+            assert!(!is_accepted("--broker", broker), "{broker}");
+        }
+        let longest = "r".repeat(RUN_BYTES_MAX);
+        assert_eq!(loadgen::fleet::driver_id(&longest, u32::MAX).len(), 64);
+        for run in ["night-2", "a.b_c:d", &longest] {
+            assert!(is_accepted("--run", run), "{run}");
+        }
+        for run in ["north/1", "it's", "Köln", "a b", &format!("{longest}r")] {
+            assert!(!is_accepted("--run", run), "{run}");
+        }
+    }
 }

@@ -70,6 +70,8 @@ struct Ready {
 #[derive(Default)]
 pub(crate) struct Publisher {
     client_id: String,
+    /// Whether this is the fleet's first connection, which prints why it cannot be opened.
+    is_first: bool,
     plan: Plan,
     progress: Arc<Progress>,
     pub(crate) fleet: Fleet,
@@ -122,6 +124,7 @@ impl Publisher {
         let messages = share(plan.messages, index + 1) - share(plan.messages, index);
         Ok(Self {
             client_id: format!("loadgen-{}-{index}", plan.run),
+            is_first: index == 0,
             rate: plan.rate * messages as f64 / plan.messages.max(1) as f64,
             messages,
             rng: fastrand::Rng::with_seed(plan.seed ^ u64::from(index)),
@@ -238,6 +241,7 @@ impl Publisher {
         // Start of the current series of refusals. `began` would be too early, because the broker
         // may have been unreachable before it refused.
         let mut refused_since = None;
+        let mut says_why = self.is_first;
         loop {
             ensure!(!self.is_stopped(), "stopped while connecting to {}", self.plan.broker);
             match tokio::time::timeout(Duration::from_secs(5), self.try_connect()).await {
@@ -258,6 +262,13 @@ impl Publisher {
                         self.starting += 1;
                     } else {
                         refused_since = None;
+                        if std::mem::take(&mut says_why) {
+                            eprintln!(
+                                "loadgen: no connection to {}: {error:#}; trying for \
+                                 {RECONNECT_PATIENCE:?}",
+                                self.plan.broker
+                            );
+                        }
                     }
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
