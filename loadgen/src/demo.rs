@@ -26,13 +26,13 @@ pub struct Arguments {
     #[arg(long, default_value = "target/release/milepost")]
     milepost: PathBuf,
     /// Number of drivers
-    #[arg(long, default_value_t = 5_000)]
+    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..))]
     drivers: u32,
     /// Messages a second, at QoS 1
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
     /// Duration, in seconds
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
 }
 

@@ -31,10 +31,10 @@ pub struct Arguments {
     #[arg(long, default_value = "target/release/milepost-map")]
     map: PathBuf,
     /// Number of drivers
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
     drivers: u32,
     /// Messages a second, at QoS 1
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
 }
 
@@ -62,8 +62,13 @@ fn run_in(arguments: &Arguments, folder: &Path) -> Result<bool> {
     step("an hour of history", || insert_history(&clickhouse, &plan))?;
     let (url, mqtt) = (clickhouse.url(), plan.broker.clone());
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(publish::run(&plan, Arc::new(Progress::default()))).map(drop)
+        let published = || -> Result<_> {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(publish::run(&plan, Arc::new(Progress::default())))
+        };
+        if let Err(failure) = published() {
+            eprintln!("loadgen: the fleet ended: {failure:#}");
+        }
     });
     let map = step("milepost-map", || Settings::map(&map, folder, &url).run())?;
     say(&format!("\n  The map:     http://localhost:{}", map.port));
