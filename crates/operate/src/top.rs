@@ -28,6 +28,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const METRICS_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Characters per line of the screen.
 const WIDTH: usize = 80;
+/// Characters of a member's name on the screen.
+const NAME_CHARS: usize = 18;
 const HEAD: &str =
     "member             recv/s rows/s rej/s lag99 age50 age99 flight  win  spool  err";
 
@@ -311,9 +313,9 @@ impl fmt::Display for Screen {
         writeln!(f, "{HEAD}")?;
         let totals = (self.0.len() > 1).then(|| self.totals());
         for row in self.0.iter().chain(&totals) {
-            let name = truncated(&row.name, 18);
+            let name = shortened(&row.name);
             if !row.answers {
-                writeln!(f, "{name:<18} -")?;
+                writeln!(f, "{name:<NAME_CHARS$} -")?;
                 continue;
             }
             let count = |value: Option<f64>| value.map_or("-".to_owned(), format_number);
@@ -325,7 +327,7 @@ impl fmt::Display for Screen {
             };
             writeln!(
                 f,
-                "{name:<18} {:>6} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {window:>4} {:>6} {:>4}",
+                "{name:<NAME_CHARS$} {:>6} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {window:>4} {:>6} {:>4}",
                 count(row.messages_per_second),
                 count(row.positions_per_second),
                 count(row.rejects_per_second),
@@ -344,6 +346,17 @@ impl fmt::Display for Screen {
         }
         Ok(())
     }
+}
+
+/// Shortens a name in its middle to [`NAME_CHARS`]: the names of members often differ only at their
+/// end.
+fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= NAME_CHARS {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(count - NAME_CHARS / 2).collect();
+    truncated(name, NAME_CHARS - NAME_CHARS / 2 - 1) + "…" + &end
 }
 
 fn truncated(text: &str, chars_max: usize) -> String {
@@ -435,6 +448,14 @@ mod tests {
         // A row has no rates without an earlier answer, and none after a restart.
         assert_eq!(super::member_row(address, &after, None).messages_per_second, None);
         assert_eq!(super::member_row(address, &before, Some(&after)).messages_per_second, None);
+    }
+
+    #[test]
+    fn long_names_that_differ_at_their_end_differ_on_the_screen() {
+        let names = ["production-milepost-10", "production-milepost-11"];
+        let rows = names.map(|name| unanswered_row(name.to_owned(), String::new()));
+        let text = Screen(rows.into()).to_string();
+        assert!(text.contains("producti…lepost-10 -\nproducti…lepost-11 -\n"), "{text}");
     }
 
     #[test]
