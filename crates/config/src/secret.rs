@@ -13,8 +13,8 @@ pub enum Secret {
 }
 
 impl Secret {
-    /// Returns the secret, without the trailing newline of a file. Blocks for as long as the disk
-    /// takes.
+    /// Returns the secret, without the byte order mark and the trailing newline of a file. Blocks
+    /// for as long as the disk takes.
     ///
     /// # Errors
     /// The file cannot be read, is empty, or has more than one line. An HTTP header could not
@@ -23,7 +23,10 @@ impl Secret {
         let secret = match self {
             Self::Inline(secret) => secret.clone(),
             Self::File(path) => {
-                std::fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned()
+                // Editors of Windows begin a file in UTF-8 with a byte order mark.
+                let text = std::fs::read_to_string(path)?;
+                let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+                text.trim_end_matches(['\r', '\n']).to_owned()
             }
         };
         if secret.is_empty() {
@@ -59,11 +62,12 @@ mod tests {
             Secret::File(file.path().into()).read().map_err(|error| error.to_string())
         };
         assert_eq!(read("pässword \r\n\n").unwrap(), "pässword ");
+        assert_eq!(read("\u{feff}password\r\n").unwrap(), "password");
         for text in ["old\nnew\n", "a\rb", "a\tb", "a\u{7f}"] {
             assert!(read(text).unwrap_err().contains("one line"), "{text:?}");
             assert!(Secret::Inline(text.trim_end().into()).read().is_err(), "{text:?}");
         }
-        for text in ["", "\n"] {
+        for text in ["", "\n", "\u{feff}\r\n"] {
             assert_eq!(
                 read(text).unwrap_err(),
                 "it is empty",
