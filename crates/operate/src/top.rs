@@ -313,9 +313,9 @@ impl fmt::Display for Screen {
         writeln!(f, "{HEAD}")?;
         let totals = (self.0.len() > 1).then(|| self.totals());
         for row in self.0.iter().chain(&totals) {
-            let name = shortened(&row.name);
+            let name = format!("{:<NAME_CHARS$}", shortened(&row.name));
             if !row.answers {
-                writeln!(f, "{name:<NAME_CHARS$} -")?;
+                writeln!(f, "{name} -")?;
                 continue;
             }
             let count = |value: Option<f64>| value.map_or("-".to_owned(), format_number);
@@ -327,7 +327,7 @@ impl fmt::Display for Screen {
             };
             writeln!(
                 f,
-                "{name:<NAME_CHARS$} {:>6} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {window:>4} {:>6} {:>4}",
+                "{name} {:>6} {:>6} {:>5} {:>5} {:>5} {:>5} {:>6} {window:>4} {:>6} {:>4}",
                 count(row.messages_per_second),
                 count(row.positions_per_second),
                 count(row.rejects_per_second),
