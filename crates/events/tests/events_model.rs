@@ -480,6 +480,27 @@ fn drive(steps: &[(i64, f64, Option<f64>)]) -> Vec<Fix> {
     steps.iter().map(fix).collect()
 }
 
+/// Many devices send whole km/h, and `positions` rounds each speed to hundredths of m/s.
+#[test]
+fn speed_at_the_limit_is_not_fast() {
+    for limit_kmh in [10.0, 20.0, 30.0, 50.0, 60.0, 100.0, 110.0] {
+        let is_fast = |kmh: f64, faster_than: Option<f64>| {
+            let speed = Some((kmh / 3.6 * 100.0).round() / 100.0);
+            let drive = drive(&[(0, 0.35, speed), (10, 0.35, speed), (20, 0.35, speed)]);
+            let fence = FenceRules { speed_limit_kmh: Some(limit_kmh), ..FenceRules::default() };
+            let area = crate::rules().areas.remove(3).with_limits(limits(fence));
+            let areas = if faster_than.is_some() { vec![] } else { vec![area] };
+            let mut watch = Watch::new(Rules { areas, faster_than, ..Rules::default() });
+            let events = events_of(&mut watch, &drive, time_after(&drive));
+            events.iter().any(|event| event.kind == Kind::Fast)
+        };
+        for faster_than in [None, Some(limit_kmh / 3.6)] {
+            assert!(!is_fast(limit_kmh, faster_than), "{limit_kmh} km/h, {faster_than:?}");
+            assert!(is_fast(limit_kmh + 1.0, faster_than), "{limit_kmh} km/h, {faster_than:?}");
+        }
+    }
+}
+
 #[test]
 fn limit_of_a_fence_applies_only_inside_it() {
     let rules = FenceRules { speed_limit_kmh: Some(36.0), ..FenceRules::default() };
