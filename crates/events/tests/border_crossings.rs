@@ -151,6 +151,28 @@ fn restart_after_a_spike_before_sleep_causes_no_left_event() {
     assert_eq!(out, []);
 }
 
+/// The car parked while no process ran, longer ago than the replayed time. It must not be silent in
+/// the depot, where no driver ever is.
+#[test]
+fn start_finds_a_car_that_parked_while_no_process_ran() {
+    let start = |metres: [f64; 3]| {
+        let mut watch = Watch::new(depot(None));
+        let fixes = (0_i64..).zip(metres).map(|(n, metres)| fix(n * 15, metres, Some(0.0)));
+        // The query may return the newest fix twice.
+        let newest = fix(30, metres[2], Some(0.0));
+        fixes.chain([newest]).for_each(|fix| watch.restore_fix(fix));
+        let mut out = Vec::new();
+        watch.tick(BEGAN + HOUR * 1_000, &mut out);
+        summary(&out)
+    };
+    let entered = [(Kind::Entered, 30), (Kind::OffHours, 30)];
+    assert_eq!(start([1_000.0, 5.0, 5.0]), entered);
+    // One fix alone may be wrong.
+    assert_eq!(start([1_000.0, 1_000.0, 900.0]), [(Kind::Silent, 30)]);
+    assert_eq!(start([300.0, 300.0, 5.0]), [(Kind::Silent, 30)]);
+    assert_eq!(start([5.0, 5.0, 2_000.0]), [entered[0], entered[1]].map(|(kind, _)| (kind, 15)));
+}
+
 #[test]
 fn wrong_fix_at_a_cold_start_causes_no_crossing() {
     for (interval, metres) in [(15, 5_000.0), (30, 5_000.0), (60, 5_000.0), (60, 700.0)] {

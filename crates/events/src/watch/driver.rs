@@ -35,6 +35,10 @@ pub(super) struct Driver {
     is_at_rest: bool,
     /// The newest good fix was reached at an impossible speed, so it may be wrong.
     is_doubtful: bool,
+    /// At a start: the good fix just before the newest good one. No fence was considered at either
+    /// of the two, so this one may confirm a crossing. Boxed, because few drivers need it, and only
+    /// until the first tick.
+    confirming: Option<Box<Fix>>,
     pub(super) fences: Stays,
     pub(super) speeding: Speeding,
     pub(super) is_silent: bool,
@@ -83,6 +87,23 @@ impl Driver {
         } else {
             self.move_to(fix, rules, out);
         }
+    }
+
+    /// Restores the driver from a fix that is older than the replayed time. Considers no fence.
+    pub(super) fn restore_fix(&mut self, fix: Fix) {
+        self.sequence.begin(fix.seq, fix.ts);
+        let key = sort_key(&fix);
+        let is_newest = |other: Option<&Fix>| other.is_some_and(|other| sort_key(other) >= key);
+        if is_newest(self.last_fix.as_ref()) {
+            return;
+        }
+        let last_key = self.last_fix.as_ref().map(sort_key);
+        let before = self.last_good.clone().filter(|good| last_key == Some(sort_key(good)));
+        let confirming = self.confirming.take();
+        self.handle_fix(fix, &Rules::default(), &mut Vec::new());
+        let is_good = is_newest(self.last_good.as_ref());
+        self.confirming = if is_good { before.map(Box::new) } else { confirming };
+        self.may_have_crossed = true; // no fence was considered
     }
 
     /// Returns the time without a fix, in milliseconds, after which the driver is silent; `None`:
@@ -135,7 +156,7 @@ impl Driver {
     }
 
     /// Accepts the crossings of the newest good fix once [`ALONE_MS`] have passed since its insert
-    /// without another fix. `now` is by the server's clock. Returns `true` while a crossing waits
+    /// without another fix; at once those that a restored fix confirms. `now` is by the server's clock. Returns `true` while a crossing waits
     /// only for [`ALONE_MS`] to pass. Meanwhile neither a stay nor a silence can be judged.
     pub(super) fn accept_lone_crossings(
         &mut self,
@@ -146,12 +167,19 @@ impl Driver {
         let Some(good) = self.last_good.as_ref().filter(|_| self.may_have_crossed) else {
             return false;
         };
-        let crossed = Surroundings::locate(good, &self.fences, rules).crossed;
+        let inserted_at = good.inserted_at;
+        let mut crossed = Surroundings::locate(good, &self.fences, rules).crossed;
+        if let Some(confirming) = self.confirming.take() {
+            let before = Surroundings::locate(&confirming, &self.fences, rules).crossed;
+            let (confirmed, others) = crossed.into_iter().partition(|fence| before.contains(fence));
+            crossed = others;
+            self.cross(confirmed, inserted_at, rules, out);
+        }
         self.may_have_crossed = !crossed.is_empty();
         if crossed.is_empty() || self.is_at_rest || self.suspect.is_some() {
             return false;
         }
-        let known_at = good.inserted_at.saturating_add(ALONE_MS);
+        let known_at = inserted_at.saturating_add(ALONE_MS);
         if known_at > now {
             return true;
         }

@@ -69,9 +69,7 @@ impl Watch {
     /// fix first; the last three of a driver decide whether one of them is a jump.
     pub fn restore_fix(&mut self, fix: Fix) {
         if let Some(driver) = driver(&mut self.drivers, &fix.driver_id) {
-            driver.sequence.begin(fix.seq, fix.ts);
-            driver.handle_fix(fix, &Rules::default(), &mut Vec::new());
-            driver.may_have_crossed = true; // no fence was considered
+            driver.restore_fix(fix);
         }
     }
 
