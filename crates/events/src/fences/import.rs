@@ -9,8 +9,9 @@ use std::fmt;
 
 use anyhow::{Result, anyhow};
 
+use crate::fences::geometry::Polygon;
 use crate::fences::store::FenceStore;
-use crate::fences::{self, Fence, geometry};
+use crate::fences::{self, Fence};
 use milepost_command::insert::retrying_writer;
 use milepost_command::{Shown, tables};
 use milepost_config::Config;
@@ -81,15 +82,13 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
     let clickhouse = tables::connect_if_migrated(config).await?;
     let mut stored = HashMap::new();
     for fence in FenceStore(&clickhouse).fences().await? {
-        // `None`: the stored shape is unreadable, so an import replaces it.
-        let polygons: Option<Vec<geometry::Polygon>> = serde_json::from_str(&fence.shape).ok();
-        stored.insert((fence.name, fence.from), (fence.until, polygons, fence.rules));
+        stored.insert((fence.name, fence.from), (fence.until, fence.shape, fence.rules));
     }
     let stored_as = |fence: &Fence| stored.get(&(fence.name.clone(), fence.valid_from.unix_ms()));
     let is_same = |fence: &Fence| {
-        stored_as(fence).is_some_and(|(until, polygons, rules)| {
+        stored_as(fence).is_some_and(|(until, shape, rules)| {
             *until == fence.valid_until.unix_ms()
-                && polygons.as_ref() == Some(&fence.polygons)
+                && is_shape(shape, &fence.polygons)
                 && *rules == fence.rules
         })
     };
@@ -111,4 +110,35 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
             .await?;
     }
     Ok(imported)
+}
+
+/// Returns whether the table's text of a shape is that of these polygons. If the text cannot be
+/// read, returns false, so that an import replaces it.
+fn is_shape(stored: &str, polygons: &[Polygon]) -> bool {
+    // Both go through text: the parser of JSON may return a neighbour of the number that was
+    // written, and the neighbour of that number when its text is parsed again.
+    let parsed = |json: &str| serde_json::from_str::<Vec<Polygon>>(json).ok();
+    let stored = parsed(stored);
+    stored.is_some() && stored == parsed(&serde_json::json!(polygons).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_shape_is_recognised_in_spite_of_many_decimals() {
+        let ring =
+            "[[139.702168149459226,35.1],[139.8,35.1],[139.8,35.2],[139.702168149459226,35.1]]";
+        let file = format!(
+            r#"{{"type":"Feature","properties":{{"name":"a"}},
+            "geometry":{{"type":"Polygon","coordinates":[{ring}]}}}}"#
+        );
+        let polygons = fences::read(&file).unwrap().fences[0].polygons.clone();
+        // ClickHouse writes the shortest text of each number, as Rust does.
+        let shape = format!("{polygons:?}");
+        assert!(is_shape(&shape, &polygons), "{shape}");
+        assert!(!is_shape(&shape.replace("35.2", "35.20000000000001"), &polygons));
+        assert!(!is_shape("[[[[nan,1]]]]", &polygons));
+    }
 }
