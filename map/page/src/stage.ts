@@ -128,6 +128,8 @@ export async function makeStage(config: Config, theme: Theme, shared: Shared, op
     group: () => chosen.group,
     groupOf: (id) => names.groupOf(id),
     go(alert) {
+      // The next fix of the driver, if it is followed, would move the map away from the alert.
+      panel.follow(false);
       map.easeTo({ center: [alert.lng, alert.lat], zoom: Math.max(map.getZoom(), 13), duration: 700 });
       void panel.open(alert.driver_id);
     },
