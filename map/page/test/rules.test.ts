@@ -1,4 +1,5 @@
 // Rules of a fence, and alerts about them, in words.
+import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Alert } from '../src/api';
 import { alertText } from '../src/alerts';
@@ -23,6 +24,15 @@ test('a speed limit is the same after two conversions', () => {
     setUnit(unit);
     expect(kmhOf(speedOfKmh(50))).toBe(50);
   }
+});
+
+test('a fence with a small rule of a file can be edited: its fields accept what they show', () => {
+  const html = readFileSync(new URL('../index.html', import.meta.url), 'utf8');
+  const least = (id: string) => Number(new RegExp(`<input id="${id}"[^>]* min="([^"]*)"`).exec(html)![1]);
+  setUnit('mph');
+  // Half a minute, and 1 km/h.
+  expect(least('fence-stay')).toBeLessThanOrEqual(0.5);
+  expect(least('fence-speed')).toBeLessThanOrEqual(speedOfKmh(1));
 });
 
 test('a field is read in the unit in which it was shown', () => {
