@@ -4,7 +4,7 @@ import { ApiError, list as fetchList, makeLink, type Found } from './api';
 import { serverNow } from './clock';
 import { byId, copyOnClick, make, replaceRows, setPressed, setText } from './dom';
 import { guestLink, linkTo } from './hash';
-import { ago, mps, formatSpeed, speedUnit } from './words';
+import { ago, formatSpeed, limitMps, speedUnit } from './words';
 
 /** Interval of requests while the list is open. */
 const REFRESH_MS = 10_000;
@@ -114,7 +114,7 @@ export function list(choose: (id: string) => void, onOpening: () => void, onFoun
       group: field('group').value,
       hidden: field('hidden').checked ? 'true' : '',
       silent: field('silent').value,
-      faster: faster && String(mps(Number(faster))),
+      faster: faster && String(limitMps(Number(faster))),
       stopped: field('stopped').checked ? 'true' : '',
       attribute: field('attribute').value.trim(),
       fence: field('fence').value.trim(),

@@ -60,8 +60,11 @@ export function setUnit(name: string): void {
   unit = name in SPEEDS ? (name as Unit) : 'km/h';
 }
 
-/** Converts a speed from the viewer's unit to metres per second. */
-export const mps = (speed: number): number => speed / SPEEDS[unit];
+/**
+ * Converts a limit from the viewer's unit to metres per second, so that a driver at the limit is not
+ * above it: speeds are stored in hundredths, and 50 km/h as 13.89.
+ */
+export const limitMps = (speed: number): number => (Math.round((speed / SPEEDS[unit]) * 100) + 0.5) / 100;
 
 /** Converts a speed from km/h to a unit, by default the viewer's. */
 export const speedOfKmh = (kmh: number, of: Unit = unit): number => (kmh / 3.6) * SPEEDS[of];

@@ -5,7 +5,7 @@ import type { Alert } from '../src/api';
 import { alertText } from '../src/alerts';
 import { changedRules } from '../src/rings';
 import { kmhIn, RulesForm, rulesInWords, secondsIn } from '../src/rules';
-import { kmhOf, setUnit, speedOfKmh } from '../src/words';
+import { kmhOf, limitMps, setUnit, speedOfKmh, SPEEDS } from '../src/words';
 import { page, type Page } from './page';
 
 afterEach(() => setUnit('km/h'));
@@ -33,6 +33,15 @@ test('a fence with a small rule of a file can be edited: its fields accept what 
   // Half a minute, and 1 km/h.
   expect(least('fence-stay')).toBeLessThanOrEqual(0.5);
   expect(least('fence-speed')).toBeLessThanOrEqual(speedOfKmh(1));
+});
+
+test('a driver at a limit is not faster, although speeds are stored in hundredths of m/s', () => {
+  for (const unit of ['km/h', 'mph', 'knots'] as const) {
+    setUnit(unit);
+    // As a Float32, which ClickHouse compares with a Float64.
+    const stored = (speed: number) => Math.fround(Math.round((speed / SPEEDS[unit]) * 100) / 100);
+    for (let speed = 1; speed <= 200; speed++) expect([stored(speed) > limitMps(speed), stored(speed + 1) > limitMps(speed)]).toEqual([false, true]);
+  }
 });
 
 test('a field is read in the unit in which it was shown', () => {
