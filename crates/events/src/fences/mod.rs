@@ -66,6 +66,9 @@ pub fn read(json: &str) -> Result<Read, String> {
             single = [file];
             &single
         }
+        (Some("FeatureCollection"), None) => {
+            return Err("the FeatureCollection has no array \"features\"".to_owned());
+        }
         (kind, _) => {
             let found = kind.map_or("no type".to_owned(), |kind| format!("the type {kind}"));
             return Err(format!("the file has {found}; expected a FeatureCollection or a Feature"));
@@ -433,7 +436,13 @@ mod tests {
             let named = feature(&format!(r#"{{"name":"{name}"}}"#), "Polygon", square);
             assert_eq!(super::read(&named).unwrap().fences.len(), fences, "{name}");
         }
-        for (text, why) in [("{", "not JSON"), ("[]", "has no type"), (square, "has no type")] {
+        let empty = r#"{"type":"FeatureCollection"}"#;
+        for (text, why) in [
+            ("{", "not JSON"),
+            ("[]", "has no type"),
+            (square, "has no type"),
+            (empty, "no array \"features\""),
+        ] {
             assert!(super::read(text).unwrap_err().contains(why), "{text}");
         }
     }
