@@ -61,8 +61,8 @@ export function setUnit(name: string): void {
 }
 
 /**
- * Converts a limit from the viewer's unit to metres per second, so that a driver at the limit is not
- * above it: speeds are stored in hundredths, and 50 km/h as 13.89.
+ * Converts a limit from the viewer's unit to metres per second, so that a driver at the limit is
+ * not above it: speeds are stored in hundredths, and 50 km/h as 13.89.
  */
 export const limitMps = (speed: number): number => (Math.round((speed / SPEEDS[unit]) * 100) + 0.5) / 100;
 

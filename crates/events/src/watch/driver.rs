@@ -156,8 +156,9 @@ impl Driver {
     }
 
     /// Accepts the crossings of the newest good fix once [`ALONE_MS`] have passed since its insert
-    /// without another fix; at once those that a restored fix confirms. `now` is by the server's clock. Returns `true` while a crossing waits
-    /// only for [`ALONE_MS`] to pass. Meanwhile neither a stay nor a silence can be judged.
+    /// without another fix; at once those that a restored fix confirms. `now` is by the server's
+    /// clock. Returns `true` while a crossing waits only for [`ALONE_MS`] to pass. Meanwhile,
+    /// neither a stay nor a silence can be judged.
     pub(super) fn accept_lone_crossings(
         &mut self,
         now: i64,

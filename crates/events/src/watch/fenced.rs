@@ -267,7 +267,8 @@ impl Speeding {
         (fix, speed): (&Fix, f64),
         out: &mut Vec<Event>,
     ) {
-        // `positions` has hundredths of m/s: 50 km/h is 13.89, which is not above a limit of 50 km/h.
+        // `positions` has hundredths of m/s: 50 km/h is 13.89 there, which is not above a limit of
+        // 50 km/h.
         let limit = (limit * 100.0).round() / 100.0;
         let (slow_limit, is_fast) = (limit * SLOW_SHARE, self.exceeded.contains(fence));
         if is_fast && speed <= slow_limit {
