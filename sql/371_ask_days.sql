@@ -32,9 +32,9 @@ FROM
             if(parked, toUInt32(quarter_day - toDate(fromUnixTimestamp64Milli(since_ms, {tz:String}))), 0) AS days_before
         FROM {database}_ask.driver_days(
             driver = {driver:String},
-            since = toString(toDate(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})), 'UTC') - 4),
-            until = toString(toDate(
-                toStartOfDay(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND) + INTERVAL 1 DAY - INTERVAL 1 SECOND, 'UTC') + 3))
+            -- The UTC days of four days before and three days after the window. A local day begins and ends at most one UTC day away.
+            since = toString(toDate32(parseDateTime64BestEffort({from:String}, 3, {tz:String})) - 5),
+            until = toString(toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND) + 4))
         ARRAY JOIN
             quarters AS quarter, kinds AS kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
             speeds AS speed, arrayEnumerate(kinds) AS part_at, final_kinds AS final_kind,
@@ -42,8 +42,8 @@ FROM
     )
 )
 GROUP BY driver_id, day
-HAVING day >= toDate(toStartOfDay(parseDateTime64BestEffort({from:String}, 3, {tz:String})))
-    AND day <= toDate(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND)
+HAVING day >= toDate32(parseDateTime64BestEffort({from:String}, 3, {tz:String}))
+    AND day <= toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}) - INTERVAL 1 MILLISECOND)
 SETTINGS -- these shorten the planning (sql/360)
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
     query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0

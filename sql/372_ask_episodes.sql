@@ -39,8 +39,8 @@ FROM
             if(sum(speed_count) = 0, NULL, toFloat32(max(speed) / 100)) AS piece_speed
         FROM {database}_ask.driver_days(
             driver = {driver:String},
-            since = toString(toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) - 3),
-            until = toString(toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) + 3))
+            since = toString(toDate32(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC') - 3),
+            until = toString(toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC') + 3))
         ARRAY JOIN
             pieces AS piece, final_kinds AS final_kind, begins_ms AS began_ms, ends_ms AS ended_ms, ways AS part_metres, counts AS part_fixes, speed_counts AS speed_count,
             speeds AS speed, lats AS lat_e7, lngs AS lng_e7, to_lats AS to_lat_e7, to_lngs AS to_lng_e7

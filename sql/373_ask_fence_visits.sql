@@ -70,7 +70,7 @@ FROM
                                 FROM {database}.driver_days_state{all} FINAL
                                 ARRAY JOIN dropped
                                 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                                    AND day >= toDate(first_ts, 'UTC') AND day <= toDate(end_ts, 'UTC')
+                                    AND day >= toDate32(first_ts, 'UTC') AND day <= toDate32(end_ts, 'UTC')
                             )
                         UNION ALL
                         -- Adds these fixes of each driver from beyond the window:
@@ -102,7 +102,7 @@ FROM
                                     if(part.1 = 'gap', part.3, part.2) AS began, part.3 AS ended, part.4 AS lat_e7, part.5 AS lng_e7
                                 FROM {database}.driver_days_state{all} FINAL
                                 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                                    AND day >= toDate(first_ts, 'UTC') - silent_days AND day <= toDate(end_ts, 'UTC') + silent_days
+                                    AND day >= toDate32(first_ts, 'UTC') - silent_days AND day <= toDate32(end_ts, 'UTC') + silent_days
                             )
                             WHERE part.1 != 'dropped'
                             GROUP BY driver_id

@@ -13,8 +13,8 @@
 -- For derived speeds, the column derived_cms (sql/352) does so, once the day is computed.
 CREATE OR REPLACE VIEW {database}_ask.speeding{on_cluster} AS
 WITH
-    toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')) AS first_day,
-    toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')) AS last_day,
+    toDate32(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC') AS first_day,
+    toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC') AS last_day,
     3600000 AS gap_ms, -- as in sql/360
     15000 AS sampling_ms, -- as in sql/360
     50 AS stuck_m, -- a shorter distance between two samples is hardly a move; half of radius_m of a car (sql/351)

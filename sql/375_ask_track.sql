@@ -37,8 +37,8 @@ FROM
                 FROM {database}.driver_days_state{all} FINAL
                 ARRAY JOIN dropped
                 WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-                    AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
-                    AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+                    AND day >= toDate32(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')
+                    AND day <= toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')
             ) AS is_good
         FROM {database}.positions{all} FINAL
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))

@@ -40,8 +40,8 @@ LEFT JOIN
             AND ms < toUnixTimestamp64Milli(parseDateTime64BestEffort({to:String}, 3, {tz:String})), dropped.ms)) AS dropped
     FROM {database}.driver_days_state{all} FINAL
     WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-        AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
-        AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+        AND day >= toDate32(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')
+        AND day <= toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')
     GROUP BY driver_id
 ) AS left_out USING (driver_id)
 SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1

@@ -41,8 +41,8 @@ WHERE distance_m <= {metres:Float64}
         FROM {database}.driver_days_state{all} FINAL
         ARRAY JOIN dropped
         WHERE ({driver:String} = '' OR has(splitByChar(',', {driver:String}), driver_id))
-            AND day >= toDate(toTimeZone(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC'))
-            AND day <= toDate(toTimeZone(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC'))
+            AND day >= toDate32(parseDateTime64BestEffort({from:String}, 3, {tz:String}), 'UTC')
+            AND day <= toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')
             AND dropped.lat_e7 BETWEEN ({lat:Float64} - lat_band) * 1e7 AND ({lat:Float64} + lat_band) * 1e7
     )
 GROUP BY driver_id
