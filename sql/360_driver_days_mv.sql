@@ -146,6 +146,12 @@ WITH
     (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
     (fix_values, stretches, stop_values) -> arrayMap((value, n, stop) -> if(n % 2 = 0, stop, value), fix_values, stretches, stop_values) AS at_stops,
     (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS fleet_rules,
+    -- The first day of which, as of the day before it, the TTL of positions has removed no fix. Without a TTL it is 1970-01-01. New rules do not
+    -- apply to earlier days: they would be computed from a part of their fixes.
+    (
+        SELECT max(toUInt32OrZero(extractAll(engine_full, 'toIntervalDay.([0-9]+)')[-1])) FROM system.tables WHERE database = '{database}' AND name = 'positions'
+    ) AS kept_days,
+    if(kept_days = 0, toDate(0), toDate(now('UTC')) - kept_days + 2) AS first_kept_day,
     -- The days that this refresh computes, each with the rules of its driver. touched_rows: the rows inserted so far, as in `touched`.
     due_days AS
     (
@@ -154,7 +160,7 @@ WITH
         (
             SELECT
                 driver_id, day, touched_rows, last_touched_at, has_new_rows, if(driver_rules.rule.1 = 0, fleet_rules[1], driver_rules.rule) AS rule,
-                has_new_rows OR last_computed_at < last_touched_at + INTERVAL 10 MINUTE OR last_rules != rule.1 AS is_due
+                has_new_rows OR last_computed_at < last_touched_at + INTERVAL 10 MINUTE OR last_rules != rule.1 AND day >= first_kept_day AS is_due
             FROM
             (
                 SELECT driver_id, day, max(rows_now) AS touched_rows, max(newest_touch) AS last_touched_at, touched_rows != max(rows_computed) AS has_new_rows,
@@ -705,7 +711,7 @@ SELECT
     now64(3) AS computed_at
 FROM parts
 GROUP BY driver_id, day
-SETTINGS max_insert_threads = 1, min_insert_block_size_rows = 1000000000, min_insert_block_size_bytes = 100000000000, group_by_two_level_threshold = 0, group_by_two_level_threshold_bytes = 0, do_not_merge_across_partitions_select_final = 1,
+SETTINGS join_use_nulls = 0, max_insert_threads = 1, min_insert_block_size_rows = 1000000000, min_insert_block_size_bytes = 100000000000, group_by_two_level_threshold = 0, group_by_two_level_threshold_bytes = 0, do_not_merge_across_partitions_select_final = 1,
     -- These steps of the analyzer hash or copy the whole query for each expression. Disabling them halves the planning time.
     optimize_and_compare_chain = 0, optimize_aggregators_of_group_by_keys = 0, optimize_group_by_function_keys = 0,
     query_plan_execute_functions_after_sorting = 0, query_plan_merge_expressions = 0,

@@ -44,5 +44,5 @@ LEFT JOIN
         AND day <= toDate32(parseDateTime64BestEffort({to:String}, 3, {tz:String}), 'UTC')
     GROUP BY driver_id
 ) AS left_out USING (driver_id)
-SETTINGS do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
+SETTINGS join_use_nulls = 0, do_not_merge_across_partitions_select_final = 1, optimize_move_to_prewhere_if_final = 1
 COMMENT 'health(driver, from, to, tz)'

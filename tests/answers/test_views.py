@@ -220,3 +220,17 @@ def test_view_and_its_columns_have_comments(shared_db, view):
         f"WHERE database = '{{db}}' AND table = '{view}' AND comment = ''"
     )
     assert shared_db.ask(uncommented) == ""
+
+
+def test_join_use_nulls_of_a_profile_changes_no_answer(day):
+    """Analysts like to set it for all users, and then it applies to refreshes, too."""
+    (roll_up,) = day.rows(
+        "SELECT as_select AS sql FROM system.tables "
+        "WHERE database = '{db}' AND name = 'driver_days_mv'"
+    )
+    day.ask(f"SELECT * FROM ({roll_up['sql']}) FORMAT Null", join_use_nulls="1")
+    health = (
+        "SELECT sum(dropped) FROM {db}_ask.health(driver = 'nobody,anna', from = '2026-05-30', "
+        "to = '2026-06-02', tz = 'UTC')"
+    )
+    assert day.ask(health, join_use_nulls="1") == day.ask(health) == "0\n"
