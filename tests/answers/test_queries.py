@@ -191,6 +191,15 @@ def test_png_export_has_a_lit_pixel_where_fixes_are(day):
     assert lit[busiest] == (255, 255, 255) == max(lit.values()) and min(lit.values())[1:] == (0, 0)
 
 
+def test_png_export_of_a_box_across_180_degrees(db):
+    fix = {"driver": "anna", "ms": epoch_ms("2026-06-01T12:00:00"), "lat": -17.5, "lng": 179.25}
+    db.insert([fix, {**fix, "driver": "ben", "lng": -179.25}])
+    box = {"south": "-18", "west": "179", "north": "-17", "east": "-179"}
+    rows = pixels(export(db, "heatmap.png.sql", **box))
+    lit = [x for row in rows for x, point in enumerate(row) if point != (0, 0, 0)]
+    assert lit == [128, 896]
+
+
 def test_every_export_has_a_test():
     assert set(EXPORTS) == {
         "fixes.csv.sql",
