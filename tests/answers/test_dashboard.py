@@ -95,6 +95,19 @@ def test_figures_match_the_document(day):
     assert len(answer(day, PANELS["Last positions"])) == 5
 
 
+def test_driver_without_sent_speeds_has_no_mean_speed(db):
+    db.insert(
+        [
+            {"driver": "anna", "ms": SINCE + second * 1000, "lat": 52.5, "lng": 13.4}
+            for second in range(0, 600, 15)
+        ]
+    )
+    db.refresh()
+    # Grafana shows "NaN" for nan, which JSON would show as null.
+    query = filled(PANELS["By driver"]["targets"][0]["rawSql"])
+    assert db.ask(f"SELECT mean_speed, top_speed FROM ({query})") == "\\N\t\\N\n"
+
+
 def test_variables_are_used_and_panels_do_not_overlap():
     provisioned = (GRAFANA / "provisioning/datasources/clickhouse.yml").read_text()
     sources = yaml.safe_load(provisioned)["datasources"]
