@@ -131,6 +131,15 @@ def test_idling_counts_ignition_without_motion(db):
     assert ask(db, "Idling") == [{"driver_id": "anna", "local_day": "2026-06-01", "idling_min": 15}]
 
 
+@pytest.mark.parametrize(
+    "column", ["toUInt8(1)", "true", "materialize(CAST('on', 'Nullable(Enum8(\\'on\\' = 1))'))"]
+)
+def test_idling_counts_a_field_of_any_type(db, column):
+    db.insert(fixes("2026-06-01T10:00:00", range(0, 900, 15)))
+    sql = for_test_database(report("Idling")).replace("attributes['ignition']", column)
+    assert db.ask(sql) == "anna\t2026-06-01\t15\n"
+
+
 def test_harsh_braking_is_above_three_metres_per_second_squared(db):
     speeds = [20.0, 20.0, 12.0, 11.0, 5.0, 5.0]
     metres = [0, 40, 72, 95, 111, 121]
