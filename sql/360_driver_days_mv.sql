@@ -146,8 +146,8 @@ WITH
     (values, lengths) -> arrayFlatten(arrayMap((n, value) -> arrayWithConstant(n, value), lengths, arrayFlatten(arrayMap(value -> [0., value], arrayPushBack(values, 0.))))) AS spread,
     (fix_values, stretches, stop_values) -> arrayMap((value, n, stop) -> if(n % 2 = 0, stop, value), fix_values, stretches, stop_values) AS at_stops,
     (SELECT groupArray(rule) FROM {database}.trip_rules_in_force WHERE driver_id = '') AS fleet_rules,
-    -- The first day of which, as of the day before it, the TTL of positions has removed no fix. Without a TTL it is 1970-01-01. New rules do not
-    -- apply to earlier days: they would be computed from a part of their fixes.
+    -- The TTL of positions has removed no fix of this day or of the day before it; of earlier days it may have. Without a TTL it is 1970-01-01.
+    -- New rules do not apply to earlier days: they would be computed from a part of their fixes.
     (
         SELECT max(toUInt32OrZero(extractAll(engine_full, 'toIntervalDay.([0-9]+)')[-1])) FROM system.tables WHERE database = '{database}' AND name = 'positions'
     ) AS kept_days,

@@ -27,7 +27,7 @@ GRANT DROP VIEW ON fleet.last_positions TO milepost_migrator;
 GRANT DROP VIEW ON fleet.rollups TO milepost_migrator;
 GRANT DROP VIEW ON fleet.touched_mv TO milepost_migrator;
 -- `milepost import` reads system.parts, to wait while a partition has many parts. The view touched_mv reads system.parts and
--- system.tables, to find new parts.
+-- system.tables, to find new parts, and driver_days_mv reads the TTL of positions in system.tables.
 GRANT SELECT ON system.parts TO milepost_migrator;
 GRANT SELECT ON system.tables TO milepost_migrator;
 -- With replicas: `milepost import` counts them, as the writer does.
