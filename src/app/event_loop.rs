@@ -43,8 +43,9 @@ const HEALTH_INTERVAL_READY: Duration = Duration::from_millis(100);
 /// Shortest interval between updates while the consumer is not ready. It is short for the sake of
 /// scripts that poll `/readyz` during a start.
 const HEALTH_INTERVAL_UNREADY: Duration = Duration::from_millis(2);
-/// How long the shutdown waits for a running replay.
-const REPLAY_END_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the shutdown waits for a running replay, and for inserts of batches that the spool
+/// already has.
+const INSERT_END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the first connection waits for ClickHouse's first answers. After that, the consumer
 /// connects anyway. Until the clocks have been compared, the consumer may defer messages whose
 /// fixes it would reject as too old or too new, because its own clock may be wrong.
@@ -293,12 +294,12 @@ impl EventLoop {
 
     fn deadline(&self, now: Instant) -> Option<Instant> {
         let transports = self.state.transports.iter().filter_map(Transport::deadline);
-        let ended = self.ended_at.map(|at| at + REPLAY_END_TIMEOUT);
+        let ended = self.ended_at.map(|at| at + INSERT_END_TIMEOUT);
         self.state.consumer.poll_timeout(now).into_iter().chain(transports).chain(ended).min()
     }
 
-    /// Returns whether the consumer has ended, and a running replay has ended or is overdue.
-    /// Records when the consumer ended.
+    /// Returns whether the consumer has ended, and the inserts that still run have ended or are
+    /// overdue. Records when the consumer ended.
     fn may_stop(&mut self) -> bool {
         let now = Instant::now();
         if !self.state.consumer.has_ended() {
@@ -306,7 +307,7 @@ impl EventLoop {
             return false;
         }
         let ended_at = *self.ended_at.get_or_insert(now);
-        self.state.consumer.is_idle() || now >= ended_at + REPLAY_END_TIMEOUT
+        self.state.consumer.is_idle() || now >= ended_at + INSERT_END_TIMEOUT
     }
 
     /// Logs the consumer's notices, and updates the metrics and `/readyz`.

@@ -346,11 +346,12 @@ fn log_unflushed(totals: &ConsumerTotals, why: &str) -> Outcome {
             "still subscribed: the broker queues this process's messages for mqtt.session_expiry"
         );
     }
-    warn!(
-        positions,
-        unacked_messages,
-        "{why}: unacknowledged messages stay with the broker, for mqtt.session_expiry"
-    );
+    let held = if totals.sessions.held_by_broker > 0 {
+        ": unacknowledged messages stay with the broker, for mqtt.session_expiry"
+    } else {
+        ""
+    };
+    warn!(positions, unacked_messages, "{why}{held}");
     Outcome::DataLeft
 }
 

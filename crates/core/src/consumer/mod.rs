@@ -338,10 +338,11 @@ impl Consumer {
         (self.leaving.is_some() || self.growth.former_sessions.is_search_complete())
             && self.sessions.iter().all(|session| session.connection() == ConnectionState::Ended)
             && self.intake.is_empty()
-            && !self.delivery.holds_insert_slot()
+            && self.delivery.is_durable()
     }
 
-    /// Returns whether the consumer [has ended](Self::has_ended), and no replay is running.
+    /// Returns whether the consumer [has ended](Self::has_ended), and no batch is in delivery: no
+    /// replay is running, and no insert of a batch that the spool already has.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.has_ended() && self.delivery.is_idle()

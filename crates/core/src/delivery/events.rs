@@ -410,12 +410,11 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that were written to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// Positions in fresh batches that hold an insert slot: batches that are not completely in
-    /// ClickHouse, and that no file of the replay queue holds yet.
+    /// Positions in fresh batches that are neither completely in ClickHouse nor in an fsynced file.
     pub in_flight: u64,
     /// Positions in the spool when it was opened.
     pub spool_at_start: u64,
-    /// Positions in the spool that will be replayed.
+    /// Positions in the spool that will be replayed, unless an insert that is in flight commits.
     pub in_spool: u64,
     /// Positions in damaged or missing files and, if there is a spool, positions too large to
     /// insert.
@@ -431,7 +430,7 @@ pub struct DeliveryTotals {
     pub files_quarantined: u64,
     /// Times that the spool refused a batch, or a row for quarantine.
     pub refused: u64,
-    /// Batches in the spool that will be replayed.
+    /// Batches in the spool that will be replayed, unless an insert that is in flight commits.
     pub spool_batches: u64,
     /// Files in quarantine, including those of earlier processes.
     pub spool_quarantined: u64,

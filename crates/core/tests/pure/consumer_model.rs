@@ -281,6 +281,25 @@ fn shutdown_waits_for_inserts_of_qos_0_messages() {
     assert_eq!((world.consumer.has_ended(), world.durable), (true, 1));
 }
 
+/// An insert may hang for longer than the grace period, while the spool already has its rows.
+#[test]
+fn shutdown_does_not_wait_for_inserts_of_stored_batches() {
+    let mut setup = plain();
+    setup.delivery.has_spool = true;
+    let mut world = World::new(setup, Server::new(1), Instant::now());
+    world.server.set_mood(Mood::Hanging);
+    world.publish(1);
+    world.turn();
+    world.leave(Leave::KeepSession);
+    world.wait(Duration::from_secs(15));
+    let totals = world.consumer.totals();
+    assert_eq!((world.acked.len(), totals.sessions.unacked, world.server.files()), (1, 0, 1));
+    let counts = (totals.in_flight(), totals.delivery.in_spool, totals.delivery.spool_batches);
+    assert_eq!((counts, totals.adds_up()), ((0, 1, 1), true), "{totals:?}");
+    assert!(world.consumer.has_ended(), "{:?}", world.consumer);
+    assert!(!world.consumer.is_idle(), "the insert hangs");
+}
+
 #[test]
 fn shed_messages_are_logged_once_a_minute() {
     let mut setup = plain();

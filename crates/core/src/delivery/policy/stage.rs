@@ -205,6 +205,24 @@ impl Stage {
         }
     }
 
+    /// Returns the batch's own fsynced file while some of its rows may not be in ClickHouse. The
+    /// replay queue does not hold the file of a batch from the intake in these stages.
+    pub(super) fn stored_file(self) -> Option<File> {
+        match self {
+            Self::InsertingStored { file, .. } | Self::QuarantiningRow { file: Some(file), .. } => {
+                Some(file)
+            }
+            Self::Waiting { .. }
+            | Self::Inserting { .. }
+            | Self::InsertingAndStoring { .. }
+            | Self::Storing { .. }
+            | Self::InsertedWhileStoring { .. }
+            | Self::QuarantiningRow { file: None, .. }
+            | Self::Loading { .. }
+            | Self::Removing { .. } => None,
+        }
+    }
+
     /// Returns whether the batch is only in memory, and no disk operation for it is in flight.
     pub(super) fn is_in_memory_only(self) -> bool {
         matches!(self, Self::Waiting { .. } | Self::Inserting { .. })

@@ -56,6 +56,12 @@ impl Delivery {
         self.fresh().any(BatchState::holds_insert_slot)
     }
 
+    /// Returns whether every batch from the intake is durable: in ClickHouse, or in an fsynced file.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.fresh().filter_map(BatchState::fresh).all(|fresh| fresh.is_reported)
+    }
+
     /// Returns the lines of `/readyz` that explain why batches may not become durable.
     #[must_use]
     pub fn unready_reasons(&self, now: Instant) -> Vec<String> {
@@ -71,18 +77,22 @@ impl Delivery {
     /// Returns the current values of the counters and gauges.
     #[must_use]
     pub fn totals(&self) -> DeliveryTotals {
-        let in_flight = self
-            .fresh()
-            .filter(|state| state.holds_insert_slot())
-            .map(|state| state.positions)
-            .sum();
-        DeliveryTotals {
-            in_flight,
+        let mut totals = DeliveryTotals {
             in_spool: self.files.positions(),
             spool_batches: self.files.len() as u64,
             spool_bytes: self.files.bytes() + self.quarantined_bytes,
             ..self.totals
+        };
+        for state in self.fresh().filter(|state| state.holds_insert_slot()) {
+            if let Some(file) = state.stage.stored_file() {
+                totals.in_spool += file.positions;
+                totals.spool_batches += 1;
+                totals.spool_bytes += file.bytes;
+            } else {
+                totals.in_flight += state.positions;
+            }
         }
+        totals
     }
 
     /// Returns for how long the oldest disk operation has run, if it counts as hung.
