@@ -68,8 +68,8 @@ pub struct Session {
     exactly_once_log: Throttle,
     /// Throttles [`SessionNotice::CopiesIgnored`].
     copies_log: Throttle,
-    /// The last connection ended with unacknowledged messages, or with acknowledgements that may
-    /// not have been written.
+    /// The last connection ended with unacknowledged or deferred messages, or with
+    /// acknowledgements that may not have been written.
     held_by_broker: bool,
     reconnect: Reconnect,
     commands: VecDeque<SessionCommand>,
@@ -444,7 +444,7 @@ impl Session {
         // The last PUBACKs may not have been written, so the broker may redeliver their messages.
         let may_have_unsent_acks =
             matches!(self.connection, ConnectionState::Closing { disconnect_sent: false, .. });
-        self.held_by_broker |= unacked > 0 || may_have_unsent_acks;
+        self.held_by_broker |= unacked > 0 || may_have_unsent_acks || self.paused.is_some();
         if self.is_open() {
             let deferred = usize::try_from(deferred).unwrap_or(usize::MAX);
             let window_full = unacked.saturating_add(deferred) >= self.window.messages();

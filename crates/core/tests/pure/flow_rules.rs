@@ -216,6 +216,27 @@ fn session_kept_at_shutdown_receives_nothing_more_and_closes() {
     }
 }
 
+/// The broker sends deferred messages to the next connection only, and the process opens none.
+#[test]
+fn deferred_messages_of_a_leaving_process_are_left_with_the_broker() {
+    for (leaves_first, held) in [(true, 0), (false, 1)] {
+        let mut rig = rig(1, 50);
+        rig.go_live(0);
+        rig.report_clock(Some("wrong"));
+        if leaves_first {
+            rig.consumer.leave(Leave::KeepSession, rig.now);
+        }
+        rig.publish(0, Some(1), 1);
+        rig.consumer.leave(Leave::KeepSession, rig.now);
+        rig.turn();
+        rig.event(0, SessionEvent::DisconnectSent);
+        rig.cut(0);
+        rig.turn();
+        let SessionTotals { unacked, held_by_broker, .. } = rig.totals();
+        assert_eq!((rig.consumer.has_ended(), unacked, held_by_broker), (true, 0, held));
+    }
+}
+
 #[test]
 fn deferred_messages_are_redelivered_after_the_next_suback() {
     let mut rig = rig(1, 50);
