@@ -3,7 +3,8 @@
 //!
 //! A member leaves if a member with a lower name stays: that other member is subscribed to the same
 //! topics in the same group, and is not leaving. A member never relies on a higher name, so two
-//! members that stop at the same time cannot rely on each other.
+//! members that stop at the same time cannot rely on each other. If another process with this
+//! member's name stays, it uses the same sessions, so they are kept.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -19,7 +20,8 @@ const NAMED_MAX: usize = 8;
 pub enum Decision {
     /// Unsubscribe: the peer with this name, at this address, stays.
     Leave { to: String, address: String },
-    /// Keep the sessions: no member with a lower name is known to stay.
+    /// Keep the sessions: no member with a lower name is known to stay, or another process uses our
+    /// client id.
     Keep {
         /// One reason per peer, for the log.
         reasons: Vec<String>,
@@ -65,6 +67,9 @@ pub struct Inquiry {
     /// Name and address of the peer that takes over our share; `None` until a peer with a lower
     /// name has answered that it stays.
     successor: Option<(String, String)>,
+    /// Why the sessions are not ours to unsubscribe: another process with our client id stays. `None`
+    /// until such a process has answered.
+    replaced: Option<String>,
     /// For each address, why the peer does not take our share, according to its last answer, and
     /// whether to ask it again.
     refusals: BTreeMap<String, (String, FollowUp)>,
@@ -74,7 +79,7 @@ impl Inquiry {
     /// Creates an inquiry that has no answers yet.
     #[must_use]
     pub fn new(ours: MemberStatus) -> Self {
-        Self { ours, successor: None, refusals: BTreeMap::new() }
+        Self { ours, successor: None, replaced: None, refusals: BTreeMap::new() }
     }
 
     /// Processes the answer of `address`; an error is the reason why there is no answer. Returns
@@ -90,9 +95,18 @@ impl Inquiry {
                 let ours = &self.ours;
                 let (reason, follow_up) = match order(&theirs.name, &ours.name) {
                     // This process itself has answered, possibly at another of its addresses.
-                    Ordering::Equal => {
+                    Ordering::Equal if theirs.leaving => {
                         self.refusals.remove(address);
                         return FollowUp::Settled;
+                    }
+                    // This process announced that it leaves before it asked, so the answer is that
+                    // of another process, which has taken our sessions over, or will.
+                    Ordering::Equal => {
+                        self.replaced.get_or_insert(format!(
+                            "{} at {address} is another process with our client id",
+                            theirs.name
+                        ));
+                        return FollowUp::Stop;
                     }
                     Ordering::Greater => ("has a higher name", FollowUp::Settled),
                     Ordering::Less if theirs.group != ours.group => {
@@ -120,6 +134,9 @@ impl Inquiry {
     /// Returns the decision from the answers so far. A peer that has not answered counts as absent.
     #[must_use]
     pub fn decision(self) -> Decision {
+        if let Some(why) = self.replaced {
+            return Decision::Keep { reasons: vec![why], certain: true };
+        }
         if let Some((to, address)) = self.successor {
             return Decision::Leave { to, address };
         }
@@ -208,7 +225,8 @@ mod tests {
             "unsubscribing: milepost-1 at 10.0.0.1:9464 stays, and takes our share"
         );
         let keeps_session = "keeping the session: no member with a lower name is known to stay";
-        assert_eq!(decide(status_of("milepost-2")), keeps_session, "our own answer");
+        let our_answer = MemberStatus { leaving: true, ..status_of("milepost-2") };
+        assert_eq!(decide(our_answer), keeps_session);
         let decide_with = |change: fn(&mut MemberStatus)| {
             let mut theirs = status_of("milepost-1");
             change(&mut theirs);
@@ -234,6 +252,22 @@ mod tests {
             ),
         ] {
             assert_eq!(decision, format!("{keeps_session} ({reason})"));
+        }
+    }
+
+    /// A process says that it leaves before it asks, so its own answer is never that it stays.
+    #[test]
+    fn member_keeps_the_sessions_that_another_process_uses() {
+        for order in [["milepost-1", "milepost-2"], ["milepost-2", "milepost-1"]] {
+            let mut inquiry = Inquiry::new(status_of("milepost-2"));
+            for name in order {
+                inquiry.handle_answer(&format!("{name}:9464"), Ok(status_of(name)));
+            }
+            let decision = inquiry.decision();
+            assert!(matches!(decision, Decision::Keep { certain: true, .. }), "{decision:?}");
+            let line = decision.to_string();
+            let why = "milepost-2 at milepost-2:9464 is another process with our client id";
+            assert!(line.ends_with(&format!("({why})")), "{line}");
         }
     }
 

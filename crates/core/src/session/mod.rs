@@ -514,7 +514,8 @@ impl Session {
             ConnectionState::Subscribing { until: now + self.settings.answer_timeout };
     }
 
-    /// Takes the first of these steps that applies:
+    /// Keeps a session that another client has taken over, if this process is leaving and has no
+    /// connection. Then takes the first of these steps that applies:
     ///
     /// - End a flushing session that has no open connection.
     /// - Handle a deadline that has passed.
@@ -522,6 +523,14 @@ impl Session {
     /// - Disconnect a flushing session.
     /// - Reconnect, if deferred messages can now be taken.
     fn advance(&mut self, has_room: bool, now: Instant) {
+        // Another process has replaced this one. A further connection would take the session back,
+        // and UNSUBSCRIBE would stop that process from consuming.
+        if matches!(self.purpose, Purpose::Empty(_, AfterEmptying::Keep))
+            && self.reconnect.taken_over
+            && !self.is_open()
+        {
+            self.purpose = Purpose::Flush;
+        }
         let flushes = self.purpose == Purpose::Flush;
         if flushes && !self.is_open() {
             self.connection = ConnectionState::Ended;

@@ -237,6 +237,34 @@ fn deferred_messages_of_a_leaving_process_are_left_with_the_broker() {
     }
 }
 
+/// Another process with the same client id has replaced this one, and uses the session.
+#[test]
+fn leaving_process_does_not_take_back_a_session_that_was_taken_over() {
+    for (case, leaves_at) in [("before", 0), ("while it waits", 1), ("at the next attempt", 31)] {
+        let mut rig = rig(1, 50);
+        rig.go_live(0);
+        let leave = |rig: &mut Rig| {
+            rig.consumer.leave(Leave::Unsubscribe, rig.now);
+            rig.turn();
+        };
+        if leaves_at == 0 {
+            leave(&mut rig);
+        }
+        rig.commands(0);
+        rig.event(0, SessionEvent::Disconnected { taken_over: true, why: "taken".to_owned() });
+        rig.wait(leaves_at * SECOND);
+        if leaves_at > 0 {
+            leave(&mut rig);
+        }
+        assert_eq!(
+            (rig.connection(0), rig.commands(0)),
+            (ConnectionState::Ended, vec![]),
+            "{case}"
+        );
+        assert!(!rig.consumer.totals().still_subscribed && rig.consumer.has_ended(), "{case}");
+    }
+}
+
 #[test]
 fn deferred_messages_are_redelivered_after_the_next_suback() {
     let mut rig = rig(1, 50);
