@@ -559,7 +559,10 @@ impl Consumer {
                         self.growth.former_sessions.is_search_complete() && !was_abandoned
                     });
                     match self.sessions.get_mut(added) {
-                        Some(visited) => visited.start_consuming(),
+                        Some(visited) => {
+                            visited.start_consuming();
+                            self.nodes.start_consuming(added);
+                        }
                         None => self.add_session(false),
                     }
                     node.iter().for_each(|node| self.nodes.assign(added, Arc::clone(node)));

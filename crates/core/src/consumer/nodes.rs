@@ -108,6 +108,13 @@ impl Nodes {
         });
     }
 
+    /// Records that a session whose visit has ended starts to consume: it no longer leaves its node
+    /// at once.
+    pub(super) fn start_consuming(&mut self, session: usize) {
+        let placement = &mut self.placements[session];
+        (placement.patience, placement.lost_at) = (Some(PATIENCE), None);
+    }
+
     /// Assigns this node to an unconnected session. The session waits for the node without a time
     /// limit.
     pub(super) fn assign(&mut self, session: usize, node: Node) {

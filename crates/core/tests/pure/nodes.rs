@@ -303,6 +303,60 @@ fn unfinished_visit_does_not_wait_for_a_new_node() {
     assert_eq!(waits, Some(1), "the sixth session waits for the new node: {lines:?}");
 }
 
+/// A visit leaves an unreachable node at once. Its session is then needed, because the windows are
+/// smaller than they were.
+#[test]
+fn session_that_was_visited_first_tries_its_own_node_as_long_as_others() {
+    let mut setup = plain();
+    (setup.consumer.connections, setup.consumer.nodes) = (Connections::Auto, nodes(2));
+    setup.consumer.window_wanted = 4_000;
+    let delivery = Delivery::new(setup.delivery, SpoolInventory::default());
+    let mut consumer =
+        Consumer::new(setup.consumer, Intake::new(setup.intake, decoder()), delivery);
+    let mut now = Instant::now();
+    let cut = || SessionEvent::Disconnected { taken_over: false, why: String::new() };
+    let go_live = |consumer: &mut Consumer, session, window, now| {
+        consumer.dial(session, now);
+        consumer.handle_event(session, resumed(Some(window)), now);
+        consumer.handle_event(session, SessionEvent::Subscribed { refusals: Vec::new() }, now);
+        consumer.handle_timeout(now);
+    };
+    (0..4).for_each(|session| go_live(&mut consumer, session, 1_000, now));
+    for absent in 4..consumer.sessions() {
+        consumer.dial(absent, now);
+        consumer.handle_event(absent, new_session(None), now);
+        consumer.handle_event(absent, cut(), now);
+    }
+    consumer.handle_timeout(now);
+    consumer.handle_event(0, cut(), now);
+    now += Duration::from_secs(6);
+    consumer.handle_timeout(now);
+    go_live(&mut consumer, 0, 500, now);
+    assert_eq!(consumer.session(4).connection(), ConnectionState::Connecting);
+    go_live(&mut consumer, 4, 1_000, now);
+
+    for session in [0, 4] {
+        consumer.handle_event(session, cut(), now);
+        consumer.handle_timeout(now);
+        let (lost_at, mut tried_nodes) = (now, Vec::new());
+        while tried_nodes.first() == tried_nodes.last() {
+            now += Duration::from_millis(1);
+            consumer.handle_timeout(now);
+            if consumer.session(session).connection() == ConnectionState::Connecting {
+                let (node, _) = consumer.dial(session, now);
+                tried_nodes.push(node);
+                consumer.handle_event(session, cut(), now);
+                consumer.handle_timeout(now);
+            }
+        }
+        let left_after = now - lost_at;
+        assert!(left_after >= PATIENCE, "session {session} left its node after {left_after:?}");
+        now += Duration::from_secs(20);
+        consumer.handle_timeout(now);
+        go_live(&mut consumer, session, 1_000, now);
+    }
+}
+
 #[test]
 fn restart_resumes_sessions_that_moved_to_another_node() {
     let mut world = world(Connections::Fixed(4), 2);
