@@ -218,12 +218,11 @@ impl<R: BufRead> Table<R> {
             let mut is_valid = is_whole && !has_more && !is_cut;
             if is_valid && !checks.is_empty() {
                 let value = |at| String::from_utf8_lossy(row.value(at));
-                if let Some(offsets) = &checks.offsets {
-                    offsets.check(value, first_line)?;
-                }
                 if let Some(why) = checks.fault(value) {
                     fault.replace(why);
                     is_valid = false;
+                } else if let Some(offsets) = &checks.offsets {
+                    offsets.check(value, first_line)?;
                 }
             }
             if !is_valid {

@@ -1582,6 +1582,9 @@ fn offset_after_times_without_one_ends_the_reading() {
     ] {
         assert_eq!(read(arguments, &file), (202, "[]".to_owned()), "{file}");
     }
+    // Times without an offset after times with one are rejected, so none was read as UTC.
+    let rejected = rows("DAYT11:12:47+01:00", "DAYT10:12:47");
+    assert_eq!(read(&[], &rejected), (201, "[]".to_owned()));
 }
 
 /// A file may begin in winter, when London's local time is UTC, and end in summer.
