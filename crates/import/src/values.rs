@@ -48,17 +48,18 @@ pub(super) fn is_same_clock(time: &str, other_time: &str) -> bool {
     })
 }
 
-/// Returns whether a time of day differs from one in UTC by the offset of a zone: by quarters of an
-/// hour, give or take a minute. Without colons, `utc` may be the seconds of the GPS week.
+/// Returns whether the zone of a time of day, which was UTC in the first row, is another one now:
+/// the time differs from one in UTC by hours, give or take a minute. Without colons, `utc` may be
+/// the seconds of the GPS week.
 pub(super) fn is_shifted_clock(time: &str, utc: &str) -> bool {
     const ERROR_S: u32 = 60;
-    const QUARTER_S: u32 = 900;
+    const HOUR_S: u32 = 3_600;
     let seconds = seconds_of_day(time).zip(seconds_of_day(utc).filter(|_| utc.contains(':')));
     seconds.is_some_and(|(seconds, utc_seconds)| {
         let difference = seconds.abs_diff(utc_seconds);
-        let quarters = (difference + QUARTER_S / 2) / QUARTER_S;
-        // 96 quarters are a day.
-        !matches!(quarters, 0 | 96) && difference.abs_diff(quarters * QUARTER_S) <= ERROR_S
+        let hours = (difference + HOUR_S / 2) / HOUR_S;
+        // 01:00 PM and 13:00 seem to differ by 12 hours. No zone changes by so many.
+        !matches!(hours, 0 | 12 | 24) && difference.abs_diff(hours * HOUR_S) <= ERROR_S
     })
 }
 

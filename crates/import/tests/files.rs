@@ -1620,6 +1620,15 @@ fn column_in_utc_is_compared_in_every_row() {
             assert_eq!(outcome(&options, &file).0, count as u64 + 1, "{name}");
         }
     }
+    // One clock may have 12 hours, and a GPS clock may stand still without a fix.
+    for other in ["DAY 01:00:00 PM,13:00:00", "DAY 12:30:00 AM,00:30:00", "DAY 10:15:00,10:00:00"] {
+        for count in [1, 200] {
+            let same = "DAY 10:12:47 AM,10:12:47,1,2\n".repeat(count);
+            let file = rows_of("time,GPS time,lat,lon", &format!("{same}{other},1,2"));
+            let (fixes, why) = outcome(&[], &file);
+            assert_eq!(fixes, count as u64 + 1, "{other} {count}: {why}");
+        }
+    }
     // A column in UTC that has dates is read.
     let other = ["DAY 10:12:47", "DAY 10:12:47"];
     let file = rows_of("time,UTC time,lat,lon", &rows(&other, 1));
