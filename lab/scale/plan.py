@@ -41,6 +41,10 @@ COEFFICIENTS = {
 }
 
 
+# Coefficients by which something is divided. Any other may be 0: a fleet may have no roll-up, and no map.
+DIVISORS = ("member_rate", "connection_rate", "broker_cores", "rollup_rows", "clickhouse_cores", "rows_max", "inserts_max", "busy", "cell_rate")
+
+
 @dataclass
 class Plan:
     """One fleet, divided into equal cells that share nothing. Rates are per second, sizes in bytes; figures are for one cell."""
@@ -184,9 +188,9 @@ def main() -> None:
         if name not in use:
             arguments.error(f"--set {name}: the name must be one of {', '.join(use)}")
         try:
-            use[name] = positive(value)
+            use[name] = positive(value) if name in DIVISORS or float(value) else 0
         except ValueError:
-            arguments.error(f"--set {word}: the value must be a number above 0")
+            arguments.error(f"--set {word}: the value must be a number above 0{'' if name in DIVISORS else ', or 0'}")
     if args.list:
         print("| coefficient | value | from |")
         print("|---|---|---|")
