@@ -23,8 +23,11 @@ pub(super) struct ShortClock {
 }
 
 impl ShortClock {
+    /// Returns the check of a file; `None` if its times need none. `unit`: the unit or the pattern
+    /// of the times.
     pub(super) fn new(
         columns: &[String],
+        rows: &[Vec<String>],
         found: &[(&'static str, Column)],
         unit: Option<&str>,
     ) -> Option<Self> {
@@ -32,7 +35,13 @@ impl ShortClock {
         let has_pattern = unit.is_some_and(|unit| unit.contains('%'));
         let (_, ts) = index_of("ts").filter(|_| !has_pattern)?;
         let (_, date) = index_of("date")?;
-        Some(Self { ts: (ts.at, columns[ts.at].clone()), date: columns[date.at].clone() })
+        // `0915` has kept its zero, so such a file has `hhmm`.
+        let clocks =
+            || rows.iter().map(|row| value_of(row, ts.at)).filter(|clock| !clock.is_empty());
+        let has_minutes = clocks().any(|clock| clock.starts_with('0'))
+            && clocks().all(|clock| clock.len() == 4 && clock.parse::<u16>().is_ok());
+        (!has_minutes)
+            .then(|| Self { ts: (ts.at, columns[ts.at].clone()), date: columns[date.at].clone() })
     }
 
     /// Returns an error message if the time of day of a row is a number that has lost zeros: `1507`

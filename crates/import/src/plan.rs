@@ -314,7 +314,7 @@ fn row_checks(
     // rows, and never refuse the whole file. The column's name does not prove that it holds
     // minutes, and rows without a fix may have the time 0.
     checks.split_degrees = columns::split_degrees(columns, rows, found);
-    checks.short_clock = ShortClock::new(columns, found, time_unit);
+    checks.short_clock = ShortClock::new(columns, rows, found, time_unit);
     Ok(checks)
 }
 

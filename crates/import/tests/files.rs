@@ -2307,6 +2307,10 @@ fn value_split_over_several_columns_is_refused() {
         assert_eq!(fixes, 1, "{why}");
         assert!(why.contains("its column time has 1507, a time of day without its"), "{why}");
     }
+    // A file that has kept its zeros has `hhmm`, if the operator chose these columns.
+    let rows = ["0915", "1015", "0005"].map(|clock| format!("DAY,{clock},1,2"));
+    let file = rows_of("date,time,lat,lon", &rows.join("\n"));
+    assert_eq!(outcome(&["--field", "ts=date+time"], &file).0, 3);
     let elapsed = rows_of("date,time,datetime,lat,lon", "DAY,7,DAY 10:12:47,1,2");
     check(&[], "a.csv", elapsed, "1 2 - - - -");
     let same = ["--field", "alt=h", "--field", "acc=h"];
