@@ -58,7 +58,13 @@ pub(super) fn kml(input: impl Read, emit: Emit<'_>) -> Result<BTreeSet<String>> 
     let (mut untimed_points, mut untimed_lines) = (0_u64, 0_u64);
     loop {
         let event = xml.read_event_into(&mut buffer);
-        let event = event.map_err(|error| anyhow!("line {}: {error}", xml.get_mut().line()))?;
+        let event = event.map_err(|error| {
+            let line = xml.get_mut().line();
+            if is_in_line(&open) && xml.get_mut().remaining == 0 {
+                return anyhow!("line {line}: the coordinates of a line are longer than 16 MiB");
+            }
+            anyhow!("line {line}: {error}")
+        })?;
         match event {
             Event::Start(element) => {
                 check_root(&element, ("KML", "kml"), &mut has_root)?;
@@ -309,7 +315,10 @@ mod tests {
             let (points, end) = read(&file);
             assert!(points.len() == 2 && end.is_empty(), "{outer}: {points:?} {end}");
         }
-        // The text of another element, and a line without an end, are bounded.
+        let line = "1,2 ".repeat(LINE_BYTES_MAX / 4 + 1);
+        let (_, end) = read(&format!("<kml><LineString><coordinates>{line}"));
+        assert!(end.contains("longer than 16 MiB"), "{end}");
+        // The text of another element is bounded, too.
         for begin in ["<Point><coordinates>", "<description>"] {
             let (_, end) = read(&format!("<kml><Placemark>{begin}{places}"));
             assert!(end.contains("longer than 1 MiB"), "{begin}: {end}");
