@@ -275,7 +275,15 @@ impl Publisher {
                 Err(_) if began.elapsed() > RECONNECT_PATIENCE => {
                     bail!("no answer from {} to CONNECT", self.plan.broker);
                 }
-                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+                Err(_) => {
+                    if std::mem::take(&mut says_why) {
+                        eprintln!(
+                            "loadgen: no answer from {}; trying for {RECONNECT_PATIENCE:?}",
+                            self.plan.broker
+                        );
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
             }
         }
     }
