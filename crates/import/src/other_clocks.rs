@@ -146,7 +146,8 @@ impl Offsets {
         Some(Self { row_time: RowTime::new(found, None)?, has_local: Cell::default() })
     }
 
-    /// Checks a row that is not rejected. `value`: returns the row's value in a column; `line`: the row's line.
+    /// Checks a row that is not rejected. `value`: returns the row's value in a column; `line`: the
+    /// row's line.
     ///
     /// # Errors
     /// The time has an offset other than that of UTC, and a row above had none: the times above may
