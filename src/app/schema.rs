@@ -156,21 +156,24 @@ impl Watcher {
     ) -> Result<Verdict> {
         let list_timeout =
             if *previous_schema == Schema::Ready { LIST_TIMEOUT } else { Duration::MAX };
-        let (verdict, erased) = tokio::join!(
-            tables::judge(&self.clickhouse, previous_schema),
-            timeout(list_timeout, self.clickhouse.erased())
-        );
-        let verdict = verdict?;
-        let list_failure = match erased {
-            Ok(Ok(erased)) => {
-                *list = LastRead { read_at: Instant::now(), has_failed: false };
-                self.publish(&erased);
-                self.member.set_erased(self.erased.borrow().erased());
-                return Ok(verdict);
+        // Publish the list at once: checking the tables may take longer than the last list may be
+        // used, and every insert would then be refused.
+        let read_list = async {
+            match timeout(list_timeout, self.clickhouse.erased()).await {
+                Ok(Ok(erased)) => {
+                    *list = LastRead { read_at: Instant::now(), has_failed: false };
+                    self.publish(&erased);
+                    self.member.set_erased(self.erased.borrow().erased());
+                    Ok(())
+                }
+                Ok(Err(error)) => Err(Verdict::from_error(&error)),
+                Err(_) => Err(Schema::Unknown(format!("no answer within {LIST_TIMEOUT:?}")).into()),
             }
-            Ok(Err(error)) => Verdict::from_error(&error),
-            Err(_) => Schema::Unknown(format!("no answer within {LIST_TIMEOUT:?}")).into(),
         };
+        let (verdict, read) =
+            tokio::join!(tables::judge(&self.clickhouse, previous_schema), read_list);
+        let verdict = verdict?;
+        let Err(list_failure) = read else { return Ok(verdict) };
         Ok(match verdict.schema {
             // While inserts run, the last list stays in force until it is too old.
             Schema::Ready | Schema::Unknown(_) if *previous_schema == Schema::Ready => {
@@ -347,7 +350,91 @@ mod tests {
     use milepost_decode::Message;
     use milepost_decode::{Decoded, Decoder};
     use milepost_observe::now;
+    use std::sync::Mutex;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::time::sleep;
+
+    const OK: &str = "200 OK";
+    const ERROR: &str = "500 Internal Server Error";
+
+    /// A server whose answer to the query for the clock is set by the test. Its list of erased
+    /// drivers is empty. It answers every other query, so each one about the tables, with an error.
+    struct ScriptedClickHouse {
+        /// Status and body of the answer to the query for the clock.
+        clock: Mutex<(&'static str, String)>,
+        /// Time that an answer about the tables takes.
+        tables_take: Duration,
+    }
+
+    impl ScriptedClickHouse {
+        fn start(tables_take: Duration) -> (Arc<Self>, TcpListener) {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let server = Self { clock: Mutex::default(), tables_take };
+            (Arc::new(server), TcpListener::from_std(listener).unwrap())
+        }
+
+        fn set_clock(&self, status: &'static str, body: impl Into<String>) {
+            *self.clock.lock().unwrap() = (status, body.into());
+        }
+
+        async fn answer(&self, mut stream: TcpStream) {
+            let mut request = vec![0; 65_536];
+            let read = stream.read(&mut request).await.unwrap();
+            let request = String::from_utf8_lossy(&request[..read]).to_lowercase();
+            let (status, body) = if request.contains("now64") {
+                self.clock.lock().unwrap().clone()
+            } else if request.contains("is_lifted") {
+                (OK, "\t20\t2\t0\n".to_owned())
+            } else {
+                sleep(self.tables_take).await;
+                (ERROR, "Code: 159. DB::Exception: Timeout exceeded".to_owned())
+            };
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nX-ClickHouse-Summary: {{\"result_rows\":\"1\"}}\r\n\
+                 Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            // The watcher cancels queries, so the connection may have ended.
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    }
+
+    /// Starts a watcher of this server. `before`: the status before the first query.
+    fn watch_server(
+        (server, listener): (Arc<ScriptedClickHouse>, TcpListener),
+        before: ServerStatus,
+    ) -> (watch::Receiver<ServerStatus>, watch::Receiver<ErasedSnapshot>) {
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let server = Arc::clone(&server);
+                tokio::spawn(async move { server.answer(stream).await });
+            }
+        });
+        let config = Config::parse(&format!("[clickhouse]\nurl = '{url}'")).unwrap();
+        let (server, status) = watch::channel(before);
+        let (erased, list) = watch::channel(ErasedSnapshot::default());
+        let watcher = Watcher {
+            clickhouse: Arc::new(ClickHouse::new(&config.clickhouse).unwrap()),
+            server,
+            erased,
+            member: Arc::new(Member::new("m", "g", &[])),
+            request: watch::channel(WatcherRequest::default()).1,
+            clock_tolerance: Duration::from_secs(2),
+        };
+        tokio::spawn(watcher.run());
+        (status, list)
+    }
+
+    #[tokio::test]
+    async fn list_of_erased_drivers_is_used_while_the_tables_are_checked() {
+        let (server, listener) = ScriptedClickHouse::start(Duration::from_secs(60));
+        server.set_clock(OK, format!("{}\n", now_ms()));
+        let (_status, mut list) = watch_server((server, listener), ServerStatus::ready());
+        timeout(Duration::from_secs(5), list.changed()).await.unwrap().unwrap();
+    }
 
     /// Simulates inserts of 50 ms, ten a second, for a minute.
     async fn healthy_traffic(config: Config, request: watch::Sender<WatcherRequest>) {
