@@ -17,7 +17,7 @@ use milepost_clickhouse::{Cause, ClickHouse};
 use milepost_command::tables::{
     self, CHECK_INTERVAL_READY, CHECK_INTERVAL_UNREADY, Verdict, WAITING_LOGGED_EVERY,
 };
-use milepost_core::delivery::events::{Schema, ServerStatus, WatcherRequest};
+use milepost_core::delivery::events::{ClockComparison, Schema, ServerStatus, WatcherRequest};
 use milepost_core::peers::member::Member;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX};
 use milepost_core::throttle::Throttle;
@@ -33,6 +33,7 @@ pub(super) fn initial_status() -> ServerStatus {
     ServerStatus {
         schema: tables::not_asked(),
         answers: Err(tables::NOT_ASKED.to_owned()),
+        clock: None,
         ..ServerStatus::ready()
     }
 }
@@ -89,8 +90,9 @@ impl Watcher {
             }
             // Publish the clock's result at once, because the query of the tables may take longer.
             let clock = async {
-                (server.answers, server.clock_fault) = (Ok(()), self.compare_clocks().await?);
-                server.clock_jumps = request.clock_jumps;
+                let fault = self.compare_clocks().await?;
+                server.answers = Ok(());
+                server.clock = Some(ClockComparison { fault, jumps: request.clock_jumps });
                 self.server.send_replace(server.clone());
                 Ok::<(), Verdict>(())
             };
@@ -111,8 +113,8 @@ impl Watcher {
                     server.answers = Err(why.clone());
                     Verdict::from(Schema::Unknown(why))
                 }
-                // A refusal is an answer too. Its cause also stops the inserts, until an operator
-                // fixes it.
+                // A refusal is an answer too, but no comparison of the clocks. Its cause also stops
+                // the inserts, until an operator fixes it.
                 Err(refused) => {
                     server.answers = Ok(());
                     refused
@@ -327,10 +329,8 @@ impl Log {
             (Ok(()), true) => info!("ClickHouse answers again"),
             (Err(_) | Ok(()), _) => {}
         }
-        match (
-            &server.clock_fault,
-            std::mem::replace(&mut self.had_clock_fault, server.clock_fault.is_some()),
-        ) {
+        let clock_fault = server.clock.as_ref().and_then(|clock| clock.fault.as_ref());
+        match (clock_fault, std::mem::replace(&mut self.had_clock_fault, clock_fault.is_some())) {
             (Some(why), false) => warn!("{why}"),
             (None, true) => info!("the clocks agree again"),
             (Some(_) | None, _) => {}
@@ -426,6 +426,18 @@ mod tests {
         };
         tokio::spawn(watcher.run());
         (status, list)
+    }
+
+    #[tokio::test]
+    async fn refused_login_does_not_count_as_a_comparison_of_the_clocks() {
+        let (server, listener) = ScriptedClickHouse::start(Duration::ZERO);
+        server.set_clock(ERROR, "Code: 516. DB::Exception: Authentication failed");
+        let (mut status, _list) = watch_server((Arc::clone(&server), listener), initial_status());
+        let is_refused = |status: &ServerStatus| matches!(status.schema, Schema::Refused(_));
+        assert_eq!(status.wait_for(is_refused).await.unwrap().clock, None);
+        server.set_clock(OK, format!("{}\n", now_ms()));
+        let compared = status.wait_for(|status| status.clock.is_some()).await.unwrap();
+        assert_eq!(compared.clock, Some(ClockComparison::default()));
     }
 
     #[tokio::test]

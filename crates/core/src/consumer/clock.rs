@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::delivery::events::ClockComparison;
 use crate::intake::{AgeCheck, Now, SessionIndex};
 
 /// Whether the wall clock can be trusted; see the module's documentation.
@@ -105,11 +106,10 @@ impl Clock {
     }
 
     /// Processes a comparison with ClickHouse's clock. Ignores a comparison that was made before
-    /// the last jump. `fault`: why the clock cannot be trusted; `None` if the clocks agree.
-    /// `jumps`: number of jumps when the clocks were compared.
-    pub(super) fn record_comparison(&mut self, fault: Option<String>, jumps: u64) {
-        if jumps == self.jumps {
-            (self.fault, self.was_compared) = (fault, true);
+    /// the last jump.
+    pub(super) fn record_comparison(&mut self, comparison: ClockComparison) {
+        if comparison.jumps == self.jumps {
+            (self.fault, self.was_compared) = (comparison.fault, true);
             self.deferring_sessions.clear();
         }
     }

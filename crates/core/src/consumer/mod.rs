@@ -230,8 +230,8 @@ impl Consumer {
     /// Processes the result of the last queries that the watcher (`src/app/schema.rs`) sent to
     /// ClickHouse.
     pub fn handle_server_status(&mut self, status: ServerStatus, now: Instant) {
-        if status.answers.is_ok() {
-            self.clock.record_comparison(status.clock_fault.clone(), status.clock_jumps);
+        if let (Ok(()), Some(comparison)) = (&status.answers, &status.clock) {
+            self.clock.record_comparison(comparison.clone());
         }
         self.delivery.handle_server_status(status, now);
     }

@@ -133,13 +133,20 @@ pub struct ServerStatus {
     pub schema: Schema,
     /// Whether ClickHouse answers, or why not.
     pub answers: Result<(), String>,
-    /// Why this host's clock cannot be trusted: it differs too much from ClickHouse's. `None` if
-    /// the clock can be trusted.
-    pub clock_fault: Option<String>,
-    /// Value of [`WatcherRequest::clock_jumps`] when the clock was compared.
-    pub clock_jumps: u64,
+    /// The last comparison of the clocks; `None` before ClickHouse has reported its time.
+    pub clock: Option<ClockComparison>,
     /// Value of [`WatcherRequest::refusals`] when the tables were checked.
     pub refusals: u64,
+}
+
+/// A comparison of this host's clock with ClickHouse's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClockComparison {
+    /// Why this host's clock cannot be trusted: it differs too much from ClickHouse's. `None` if
+    /// the clock can be trusted.
+    pub fault: Option<String>,
+    /// Value of [`WatcherRequest::clock_jumps`] when the clocks were compared.
+    pub jumps: u64,
 }
 
 impl ServerStatus {
@@ -149,8 +156,7 @@ impl ServerStatus {
         Self {
             schema: Schema::Ready,
             answers: Ok(()),
-            clock_fault: None,
-            clock_jumps: 0,
+            clock: Some(ClockComparison::default()),
             refusals: 0,
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use milepost_core::batch::{Limits, POSITION_BYTES_MAX};
 use milepost_core::consumer::{CONNECTIONS_MAX, Connections, Consumer, Now};
 use milepost_core::delivery::events::{
-    BatchId, DeliveryCommand, Loaded, Outcome, Report, ServerStatus,
+    BatchId, DeliveryCommand, Loaded, Outcome, Report, Schema, ServerStatus,
 };
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::delivery::{File, SpoolInventory};
@@ -467,4 +467,21 @@ fn uncompared_clock_defers_only_while_it_would_reject_most_messages() {
         (false, true),
         "three fixes are plausible, two are too new"
     );
+}
+
+#[test]
+fn refused_query_for_the_clock_is_no_comparison() {
+    let too_new = format!(r#"{{"lat":1,"lng":2,"ts":{}}}"#, WALL_MS + 3_600_000);
+    let mut rig = Rig::new(plain());
+    let schema = Schema::Refused("wrong login".to_owned());
+    let refused = ServerStatus { schema, clock: None, ..ServerStatus::ready() };
+    rig.consumer.handle_server_status(refused, rig.now);
+    rig.go_live(0, 100);
+    rig.receive(0, GPS, &too_new);
+    rig.receive(0, GPS, r#"{"lat":1,"lng":2}"#);
+    let unacked = |rig: &Rig| rig.consumer.session(0).unacked();
+    assert_eq!(unacked(&rig), 0, "this clock may be wrong: both messages wait");
+    rig.report_ready();
+    rig.turn();
+    assert!(rig.is_reconnecting(0), "the broker sends them again after the comparison");
 }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use milepost_core::batch::{Batch, POSITION_BYTES_MAX};
 use milepost_core::consumer::{Consumer, ConsumerConfig};
 use milepost_core::delivery::SpoolInventory;
-use milepost_core::delivery::events::{DeliveryCommand, Outcome, Report, ServerStatus};
+use milepost_core::delivery::events::{
+    ClockComparison, DeliveryCommand, Outcome, Report, ServerStatus,
+};
 use milepost_core::delivery::policy::Delivery;
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::intake::Intake;
@@ -120,9 +122,9 @@ impl Rig {
 
     /// Reports the result of comparing this clock with ClickHouse's.
     fn report_clock(&mut self, fault: Option<&str>) {
-        let clock_fault = fault.map(str::to_owned);
+        let clock = Some(ClockComparison { fault: fault.map(str::to_owned), jumps: 0 });
         self.consumer
-            .handle_server_status(ServerStatus { clock_fault, ..ServerStatus::ready() }, self.now);
+            .handle_server_status(ServerStatus { clock, ..ServerStatus::ready() }, self.now);
     }
 
     /// Reports this outcome for every insert in flight.

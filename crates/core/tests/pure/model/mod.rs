@@ -13,7 +13,7 @@ use milepost_core::Qos;
 use milepost_core::consumer::nodes::NODE_ANSWER_TIMEOUT;
 use milepost_core::consumer::{Connections, Consumer, ConsumerConfig};
 use milepost_core::delivery::SpoolInventory;
-use milepost_core::delivery::events::{DeliveryCommand, Report, ServerStatus};
+use milepost_core::delivery::events::{ClockComparison, DeliveryCommand, Report, ServerStatus};
 use milepost_core::delivery::policy::{self, Delivery};
 use milepost_core::erased::Erased;
 use milepost_core::intake::{self, Intake};
@@ -505,7 +505,7 @@ impl<B: Backend> World<B> {
     /// Reports a comparison of this host's clock with ClickHouse's. `fault`: why the clock is not
     /// trusted. `jumps`: number of jumps of the clock at the time of the comparison.
     pub fn report_clock(&mut self, fault: Option<String>, jumps: u64) {
-        (self.status.clock_fault, self.status.clock_jumps) = (fault, jumps);
+        self.status.clock = Some(ClockComparison { fault, jumps });
         self.report_server_status();
     }
 
