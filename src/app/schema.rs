@@ -67,6 +67,8 @@ impl Watcher {
         // Whether the last round switched to another endpoint after a refusal. Such a round reports
         // no state of the tables.
         let mut has_switched_endpoint = false;
+        // Whether ClickHouse answered the last query for its clock with a transient error code.
+        let mut clock_query_fails = false;
         // Time and endpoint of the last round that also queried the tables and the list.
         let mut last_full_round: Option<(Instant, usize)> = None;
         loop {
@@ -90,9 +92,24 @@ impl Watcher {
             }
             // Publish the clock's result at once, because the query of the tables may take longer.
             let clock = async {
-                let fault = self.compare_clocks().await?;
+                match self.compare_clocks().await {
+                    Ok(fault) => {
+                        server.clock = Some(ClockComparison { fault, jumps: request.clock_jumps });
+                        clock_query_fails = false;
+                    }
+                    // A transient error code, as of an overloaded server, is an answer too. If it
+                    // counted as silence, the next answer would abort the running inserts.
+                    Err(Verdict { schema: Schema::Unknown(why), cause, code: Some(_) }) => {
+                        if let Some(cause) = cause {
+                            self.clickhouse.leave_endpoint(endpoint, cause, &why);
+                        }
+                        if !std::mem::replace(&mut clock_query_fails, true) {
+                            warn!(why, "ClickHouse does not report its time; retrying");
+                        }
+                    }
+                    Err(verdict) => return Err(verdict),
+                }
                 server.answers = Ok(());
-                server.clock = Some(ClockComparison { fault, jumps: request.clock_jumps });
                 self.server.send_replace(server.clone());
                 Ok::<(), Verdict>(())
             };
@@ -104,9 +121,9 @@ impl Watcher {
                 }
                 Ok(self.check_tables_and_list(&previous_schema, &mut list).await)
             };
-            let Verdict { schema, cause } = match tokio::try_join!(clock, tables) {
+            let Verdict { schema, cause, .. } = match tokio::try_join!(clock, tables) {
                 Ok(((), verdict)) => verdict?,
-                Err(Verdict { schema: Schema::Unknown(why), cause }) => {
+                Err(Verdict { schema: Schema::Unknown(why), cause, .. }) => {
                     if let Some(cause) = cause {
                         self.clickhouse.leave_endpoint(endpoint, cause, &why);
                     }
@@ -145,7 +162,7 @@ impl Watcher {
             // Sent even if it is unchanged: the event loop may be waiting for an answer to its last
             // request.
             self.server.send_replace(server);
-            self.wait(asked_at, request, list.has_failed).await;
+            self.wait(asked_at, request, list.has_failed || clock_query_fails).await;
         }
     }
 
@@ -206,14 +223,14 @@ impl Watcher {
 
     /// Waits until the next round of queries is due. `answered`: the request that the last round
     /// has answered. If an insert was refused or the clock jumped since then, the next round is due
-    /// at once.
-    async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, list_read_failed: bool) {
+    /// at once. `query_failed`: the query for the clock or for the list is to be repeated soon.
+    async fn wait(&mut self, asked_at: Instant, answered: WatcherRequest, query_failed: bool) {
         loop {
             let WatcherRequest { in_doubt, insert_is_slow, refusals, clock_jumps } =
                 *self.request.borrow_and_update();
             let in_doubt = in_doubt
                 || insert_is_slow
-                || list_read_failed
+                || query_failed
                 || self.server.borrow().answers.is_err()
                 || self.server.borrow().schema != Schema::Ready;
             if (refusals, clock_jumps) != (answered.refusals, answered.clock_jumps) {
@@ -240,8 +257,10 @@ impl Watcher {
             Ok(Err(error)) => return Err(Verdict::from_error(&error)),
             Err(_) => {
                 let why = format!("no answer to a query within {ANSWER_TIMEOUT:?}");
-                let (schema, cause) = (Schema::Unknown(why), Some(Cause::NoAnswer));
-                return Err(Verdict { schema, cause });
+                return Err(Verdict {
+                    cause: Some(Cause::NoAnswer),
+                    ..Schema::Unknown(why).into()
+                });
             }
         };
         // The server read its clock between `queried_at_ms` and now, so a time in that range counts
@@ -426,6 +445,26 @@ mod tests {
         };
         tokio::spawn(watcher.run());
         (status, list)
+    }
+
+    /// A server that counts as silent and then answers has its running inserts aborted.
+    #[tokio::test]
+    async fn overloaded_server_does_not_count_as_silent() {
+        for code in [202, 241] {
+            let (server, listener) = ScriptedClickHouse::start(Duration::ZERO);
+            server.set_clock(ERROR, format!("Code: {code}. DB::Exception: overloaded"));
+            let before = ServerStatus { clock: None, ..ServerStatus::ready() };
+            let (mut status, list) = watch_server((Arc::clone(&server), listener), before);
+            let began = Instant::now();
+            while status.borrow_and_update().clock.is_none() {
+                status.changed().await.unwrap();
+                assert_eq!(status.borrow().answers, Ok(()), "code {code}");
+                server.set_clock(OK, format!("{}\n", now_ms()));
+            }
+            assert!(list.has_changed().unwrap(), "the list of erased drivers is used");
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(5), "the clock is queried again after {took:?}");
+        }
     }
 
     #[tokio::test]

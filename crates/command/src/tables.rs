@@ -40,7 +40,7 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
     let mut log = Throttle::every(WAITING_LOGGED_EVERY);
     loop {
         let endpoint = clickhouse.endpoint_in_use();
-        let Verdict { schema, cause } = judge(clickhouse, &not_asked()).await?;
+        let Verdict { schema, cause, .. } = judge(clickhouse, &not_asked()).await?;
         let is_refused = matches!(schema, Schema::Refused(_));
         let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(()) };
         report(&why);
@@ -67,7 +67,7 @@ pub async fn until_ready(clickhouse: &ClickHouse, report: impl Fn(&str)) -> Resu
 /// The tables do not exist or do not match this binary, or the server does not answer.
 pub async fn ready(config: &Config) -> Result<ClickHouse> {
     let clickhouse = ClickHouse::new(&config.clickhouse)?;
-    let Verdict { schema, cause } = judge(&clickhouse, &not_asked()).await?;
+    let Verdict { schema, cause, .. } = judge(&clickhouse, &not_asked()).await?;
     let (Schema::Unknown(why) | Schema::Refused(why)) = schema else { return Ok(clickhouse) };
     if let Some(cause) = cause
         && leave_for_usable_endpoint(&clickhouse, cause, &why).await
@@ -120,11 +120,13 @@ pub struct Verdict {
     /// Reason to try another endpoint. `None` if this endpoint has the tables, or if the failure
     /// has another cause than this endpoint.
     pub cause: Option<Cause>,
+    /// The server's error code, if it answered with one.
+    pub code: Option<u32>,
 }
 
 impl From<Schema> for Verdict {
     fn from(schema: Schema) -> Self {
-        Self { schema, cause: None }
+        Self { schema, cause: None, code: None }
     }
 }
 
@@ -132,11 +134,12 @@ impl Verdict {
     /// Returns the verdict that an error implies.
     #[must_use]
     pub fn from_error(error: &Error) -> Self {
-        Self { schema: schema_of_error(error), cause: error.cause_to_leave() }
+        let (cause, code) = (error.cause_to_leave(), error.code());
+        Self { schema: schema_of_error(error), cause, code }
     }
 
     fn no_tables(why: String) -> Self {
-        Self { schema: Schema::Refused(why), cause: Some(Cause::NoTables) }
+        Self { cause: Some(Cause::NoTables), ..Schema::Refused(why).into() }
     }
 }
 

@@ -131,7 +131,7 @@ pub enum Schema {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
     pub schema: Schema,
-    /// Whether ClickHouse answers, or why not.
+    /// Whether ClickHouse answers, or why not. An error code of ClickHouse is an answer.
     pub answers: Result<(), String>,
     /// The last comparison of the clocks; `None` before ClickHouse has reported its time.
     pub clock: Option<ClockComparison>,
