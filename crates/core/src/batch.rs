@@ -86,6 +86,8 @@ impl Batch {
 #[derive(Debug)]
 pub struct Batcher {
     limits: Limits,
+    /// Maximum size of the open batch; at most `limits.bytes_max`.
+    bytes_max: usize,
     /// Age at which the open batch is due; at least `limits.age_max`.
     age_max: Duration,
     open: Batch,
@@ -95,8 +97,8 @@ pub struct Batcher {
 impl Batcher {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        let age_max = limits.age_max;
-        Self { limits, age_max, open: Batch::default(), flood: FloodLimit::default() }
+        let (bytes_max, age_max) = (limits.bytes_max, limits.age_max);
+        Self { limits, bytes_max, age_max, open: Batch::default(), flood: FloodLimit::default() }
     }
 
     #[must_use]
@@ -104,9 +106,11 @@ impl Batcher {
         &self.open
     }
 
-    /// Lowers `bytes_max` to `bytes`, but not below [`BYTES_MAX_MIN`]. Never raises it.
-    pub fn lower_bytes_max(&mut self, bytes: usize) {
-        self.limits.bytes_max = self.limits.bytes_max.min(bytes.max(BYTES_MAX_MIN));
+    /// Bounds the size of the open batch and of later ones: to `bytes`, but not below
+    /// [`BYTES_MAX_MIN`], nor above [`Limits::bytes_max`]. `None`: only the latter applies.
+    pub fn set_bytes_max(&mut self, bytes: Option<usize>) {
+        let bytes = bytes.map_or(usize::MAX, |bytes| bytes.max(BYTES_MAX_MIN));
+        self.bytes_max = self.limits.bytes_max.min(bytes);
     }
 
     /// Sets the age at which the open batch and later ones are due: `age`, but at least
@@ -124,13 +128,13 @@ impl Batcher {
     /// Returns whether this position still fits under `bytes_max`.
     #[must_use]
     pub fn fits_position(&self, position: &Position) -> bool {
-        self.open.bytes + bytes_of_position(position) <= self.limits.bytes_max
+        self.open.bytes + bytes_of_position(position) <= self.bytes_max
     }
 
     /// Returns whether this reject still fits under `bytes_max`.
     #[must_use]
     pub fn fits_reject(&self, reject: &Reject) -> bool {
-        self.open.bytes + bytes_of_reject(reject) <= self.limits.bytes_max
+        self.open.bytes + bytes_of_reject(reject) <= self.bytes_max
     }
 
     /// Adds a position that [fits](Self::fits_position). `at_least_once`: the position's message is
@@ -156,7 +160,7 @@ impl Batcher {
         now: Instant,
     ) {
         let bytes: usize = positions.iter().map(bytes_of_position).sum();
-        let fits = self.open.bytes + bytes <= self.limits.bytes_max
+        let fits = self.open.bytes + bytes <= self.bytes_max
             && self.open.rows() + positions.len() <= self.limits.rows_max
             && self.deadline().is_none_or(|deadline| now < deadline);
         if fits && !positions.is_empty() {
@@ -188,7 +192,7 @@ impl Batcher {
         self.open.bytes += bytes;
         self.open.opened_at.get_or_insert(now);
         assert!(
-            self.open.bytes <= self.limits.bytes_max,
+            self.open.bytes <= self.bytes_max,
             "a batch exceeds bytes_max: the caller did not check that the row fits"
         );
     }

@@ -497,9 +497,7 @@ impl Consumer {
         while let Some(completion) = self.intake.poll_completion() {
             self.sessions[completion.session].complete_below(completion.below, now);
         }
-        if let Some(bytes) = self.delivery.batch_bytes_max() {
-            self.intake.lower_batch_bytes(bytes);
-        }
+        self.intake.set_batch_bytes_max(self.delivery.batch_bytes_max());
     }
 
     /// Updates the time since which messages have waited without any new acknowledgement.

@@ -374,8 +374,9 @@ impl fmt::Display for DeliveryNotice {
             Self::TooLarge { rows, batch_bytes_max, why } => write!(
                 f,
                 "ClickHouse, or a proxy in front of it, refuses an insert of {rows} rows as too \
-                 large: milepost splits it, and batches are at most {batch_bytes_max} bytes from \
-                 now on; raise the size limit to 8 MiB or more: {why}"
+                 large: milepost splits it, and batches are at most {batch_bytes_max} bytes, or \
+                 twice as large for every ten minutes without a refusal; raise the size limit to 8 \
+                 MiB or more: {why}"
             ),
             Self::RowTooLarge { why, is_kept } => {
                 let end = if *is_kept {

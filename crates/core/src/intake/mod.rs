@@ -377,9 +377,9 @@ impl Intake {
         self.batcher.age_max()
     }
 
-    /// Lowers the size of later batches to at most this many bytes.
-    pub fn lower_batch_bytes(&mut self, bytes: usize) {
-        self.batcher.lower_bytes_max(bytes);
+    /// Bounds the size of batches, in bytes. `None`: only the configured size applies.
+    pub fn set_batch_bytes_max(&mut self, bytes: Option<usize>) {
+        self.batcher.set_bytes_max(bytes);
     }
 
     #[must_use]

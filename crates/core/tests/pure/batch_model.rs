@@ -223,21 +223,31 @@ fn flood_of_large_rejects_is_limited_by_bytes() {
 }
 
 #[test]
-fn lowered_bound_applies_from_the_next_batch_and_never_rises() {
+fn bound_applies_from_the_next_batch_and_never_exceeds_the_configured_size() {
     let mut batcher = Batcher::new(Limits {
         rows_max: 100_000,
         age_max: Duration::from_secs(1),
         bytes_max: 8 << 20,
     });
-    batcher.lower_bytes_max(1 << 20);
-    batcher.lower_bytes_max(2 << 20);
-    let mut seq = 0;
-    while batcher.fits_position(&position("d", seq)) {
-        batcher.push_position(position("d", seq), true, Instant::now());
-        seq += 1;
+    for (bound, bytes_max) in [
+        (Some(1 << 20), 1 << 20),
+        (Some(2 << 20), 2 << 20),
+        (Some(16 << 20), 8 << 20),
+        (None, 8 << 20),
+    ] {
+        batcher.set_bytes_max(bound);
+        let mut seq = 0;
+        while batcher.fits_position(&position("d", seq)) {
+            batcher.push_position(position("d", seq), true, Instant::now());
+            seq += 1;
+        }
+        let bytes = batcher.close().bytes;
+        assert!(
+            (bytes_max - POSITION_BYTES_MAX..=bytes_max).contains(&bytes),
+            "{bound:?}: {bytes}"
+        );
     }
-    assert!(batcher.close().bytes <= 1 << 20);
-    batcher.lower_bytes_max(0);
+    batcher.set_bytes_max(Some(0));
     assert!(
         batcher.fits_reject(&reject(Reason::BadTs, 64 << 10)),
         "the lowest bound has room for any single row"

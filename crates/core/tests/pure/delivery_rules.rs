@@ -773,6 +773,30 @@ fn oversized_insert_is_split_and_later_batches_are_smaller() {
 }
 
 #[test]
+fn batches_grow_again_after_ten_minutes_without_a_refusal() {
+    let rule = |_: &str, piece: &Piece| {
+        if piece.rows.len() > 10 { Err(FailureKind::TooLarge) } else { Ok(()) }
+    };
+    let mut rig = rig(spooling(), rule);
+    for bytes in [1 << 22, 1 << 20] {
+        rig.batch_bytes = bytes;
+        rig.offer("d", 100).unwrap();
+        rig.wait(Duration::from_secs(2));
+    }
+    rig.wait(Duration::from_secs(590));
+    rig.offer("d", 100).unwrap(); // refused, so the ten minutes begin anew
+    let bounds = [(); 6].map(|()| {
+        rig.wait(Duration::from_secs(301));
+        rig.policy.batch_bytes_max()
+    });
+    let [low, middle, high] = [1 << 19, 1 << 20, 1 << 21].map(Some);
+    assert_eq!(bounds, [low, middle, middle, high, high, None], "none: the configured size");
+    rig.offer("d", 100).unwrap();
+    rig.wait(Duration::from_secs(2));
+    assert_eq!(rig.policy.batch_bytes_max(), low);
+}
+
+#[test]
 fn oversized_row_waits_while_its_batch_is_being_stored() {
     let mut rig = rig(spooling(), |_, _| Err(FailureKind::TooLarge));
     rig.policy.set_under_pressure(true);

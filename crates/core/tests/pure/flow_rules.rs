@@ -432,7 +432,7 @@ fn messages_of_one_read_share_a_batch_that_closes_early() {
 }
 
 #[test]
-fn batches_are_halved_after_a_too_large_insert() {
+fn batches_are_halved_after_a_too_large_insert_and_grow_again() {
     let mut rig = rig(1, 10_000);
     rig.go_live(0);
     let points = u32::try_from((1 << 20) * 3 / 4 / POSITION_BYTES_MAX).unwrap();
@@ -442,8 +442,16 @@ fn batches_are_halved_after_a_too_large_insert() {
     rig.answer(|| Outcome::Failed { kind: FailureKind::TooLarge, why: "413".to_owned() });
     rig.publish(0, Some(2), points);
     rig.wait(SECOND);
-    let bytes: Vec<usize> = rig.batches.iter().map(|batch| batch.bytes).collect();
-    assert!(bytes[1] <= bytes[0] / 2, "{bytes:?}");
+    let bytes = |rig: &Rig| rig.batches.iter().map(|batch| batch.bytes).collect::<Vec<_>>();
+    assert!(bytes(&rig)[1] <= bytes(&rig)[0] / 2, "{:?}", bytes(&rig));
+    // The operator has raised the size limit.
+    while !rig.attempts.is_empty() {
+        rig.acknowledge();
+    }
+    rig.wait(600 * SECOND);
+    rig.publish(0, Some(3), points);
+    rig.wait(SECOND);
+    assert_eq!(bytes(&rig).last(), bytes(&rig).first(), "batches have their former size again");
 }
 
 /// By default, EMQX allows 32 messages in flight per session; further messages wait in its queue.

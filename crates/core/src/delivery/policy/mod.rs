@@ -12,6 +12,7 @@
 //! The policy does no I/O and reads no clock: callers pass `now`, and `src/executor.rs` executes
 //! the commands.
 
+mod batch_size;
 mod files;
 mod outcomes;
 mod server;
@@ -21,6 +22,7 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use self::batch_size::BatchSize;
 use self::files::Files;
 use self::server::Server;
 use self::stage::{BatchState, Fresh, Origin, Progress, Stage, pieces};
@@ -103,9 +105,8 @@ pub struct Delivery {
     is_refusal_logged: bool,
     /// Throttles [`DeliveryNotice::SpoolHangs`].
     disk_log: Throttle,
-    /// Upper bound for new batches, in bytes: half the size of the smallest batch that was refused
-    /// as too large. `None` if no batch was refused.
-    batch_bytes_max: Option<usize>,
+    /// Upper bound for the size of new batches.
+    batch_size: BatchSize,
     /// Bytes of the files in quarantine.
     quarantined_bytes: u64,
     commands: VecDeque<DeliveryCommand>,
@@ -135,7 +136,7 @@ impl Delivery {
             too_large_row_log: Throttle::every(LOGGED_EVERY),
             is_refusal_logged: false,
             disk_log: Throttle::once(),
-            batch_bytes_max: None,
+            batch_size: BatchSize::default(),
             quarantined_bytes: inventory.quarantined_bytes,
             commands: VecDeque::new(),
             durable: VecDeque::new(),
@@ -279,6 +280,7 @@ impl Delivery {
         let ids: Vec<BatchId> = self.batches.keys().copied().collect();
         ids.into_iter().for_each(|id| self.step(id, now));
         self.replay(now);
+        self.batch_size.handle_timeout(now);
         self.log(now);
     }
 
@@ -297,11 +299,11 @@ impl Delivery {
         self.notices.pop_front()
     }
 
-    /// Returns the upper bound for new batches, in bytes; `None` if no batch was refused as too
-    /// large.
+    /// Returns the upper bound for new batches, in bytes; `None` if only the configured size
+    /// applies.
     #[must_use]
     pub fn batch_bytes_max(&self) -> Option<usize> {
-        self.batch_bytes_max
+        self.batch_size.bytes_max()
     }
 
     /// Returns the capacity that the executor's queue needs. The number of batches is bounded, and

@@ -163,7 +163,7 @@ impl Delivery {
             state.progress.pieces.push_front(Piece { insert, rows: middle..rows.end });
             state.progress.pieces.push_front(Piece { insert, rows: rows.start..middle });
             if state.fresh().is_some() {
-                self.lower_batch_bytes_max(id, rows.len(), why);
+                self.lower_batch_bytes_max(id, rows.len(), why, now);
             }
             self.continue_batch(id, now);
         } else {
@@ -231,11 +231,9 @@ impl Delivery {
 
     /// Lowers the size limit of new batches to half of this batch's size, so that later batches are
     /// not refused as well.
-    fn lower_batch_bytes_max(&mut self, id: BatchId, rows: usize, why: String) {
+    fn lower_batch_bytes_max(&mut self, id: BatchId, rows: usize, why: String, now: Instant) {
         let Some(fresh) = self.batches.get(&id).and_then(BatchState::fresh) else { return };
-        let batch_bytes_max = fresh.bytes / 2;
-        if self.batch_bytes_max.is_none_or(|max| batch_bytes_max < max) {
-            self.batch_bytes_max = Some(batch_bytes_max);
+        if let Some(batch_bytes_max) = self.batch_size.refused(fresh.bytes, now) {
             self.notices.push_back(DeliveryNotice::TooLarge { rows, batch_bytes_max, why });
         }
     }
