@@ -57,8 +57,11 @@ use milepost_decode::Message;
 /// closes at once if the process is leaving and no session takes further messages.
 const EARLY_AGE: Duration = Duration::from_millis(100);
 /// Time without any acknowledgement, while messages are unacknowledged, after which `/readyz`
-/// reports a stall.
+/// reports a stall, unless [`SLOW_INSERT`] requires a longer one.
 const STALLED_AFTER: Duration = Duration::from_secs(20);
+/// Time that a slow insert may take, after the batch has waited for its age, before `/readyz`
+/// reports a stall.
+const SLOW_INSERT: Duration = Duration::from_secs(10);
 
 /// Configuration of the whole consumer.
 #[derive(Debug, Clone)]
@@ -370,7 +373,7 @@ impl Consumer {
         reasons.extend(self.window_full_reason(now));
         let stalled =
             self.stalled_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        if stalled >= STALLED_AFTER {
+        if stalled >= STALLED_AFTER.max(self.intake.batch_age_max() + SLOW_INSERT) {
             let unacked = self.unacked();
             let wait = if unacked == 1 { "waits" } else { "wait" };
             reasons.push(format!(

@@ -19,8 +19,7 @@ use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 
 use crate::model::schedule::plain;
-use crate::model::server::Server;
-use crate::model::{Setup, World};
+use crate::model::Setup;
 use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, limits, payload, resumed};
 
 const GPS: &str = "drivers/d/gps";
@@ -296,24 +295,39 @@ fn small_windows_open_at_most_64_sessions() {
     assert_eq!(rig.unready_reasons(), ["session 4: no connection for 0 s: cut"]);
 }
 
+/// With a large `batch.age_max`, a healthy process acknowledges nothing until its batch is due.
 #[test]
-fn acks_stalled_for_20_s_make_the_process_unready() {
-    let mut setup = plain();
-    setup.intake.batch.age_max = Duration::from_secs(60);
-    let mut world = World::new(setup, Server::new(1), Instant::now());
-    world.publish(1);
-    for _ in 0..4 {
-        // Fill a batch, and leave one message in the next batch.
-        (0..5).for_each(|_| world.publish(1));
-        world.wait(Duration::from_secs(15));
-        assert_eq!(world.consumer.session(0).unacked(), 1);
-        assert_eq!(world.consumer.unready_reasons(world.instant()), [""; 0]);
+fn acks_stalled_for_20_s_or_10_s_longer_than_a_batch_waits_make_the_process_unready() {
+    for (age_max, stalled_after) in [(1, 20), (10, 20), (30, 40)] {
+        let mut setup = plain();
+        setup.intake = intake_settings(300);
+        setup.intake.batch.age_max = Duration::from_secs(age_max);
+        let mut rig = Rig::new(setup);
+        rig.report_ready();
+        rig.go_live(0, 1_000);
+        for second in 0..100 + age_max {
+            if second < 100 {
+                rig.receive(0, GPS, &payload(&[1]));
+            }
+            rig.wait(1_000);
+            rig.commit();
+            assert_eq!(rig.unready_reasons(), [""; 0], "{age_max} s: {second} s");
+        }
+        assert_eq!(rig.consumer.session(0).unacked(), 0);
+        rig.receive(0, GPS, &payload(&[1]));
+        rig.turn();
+        // Now ClickHouse answers no insert.
+        let stalls = |rig: &Rig| {
+            let mut reasons = rig.unready_reasons();
+            reasons.retain(|reason| reason.starts_with("acknowledgements:"));
+            reasons
+        };
+        rig.wait(stalled_after * 1_000 - 100);
+        assert_eq!(stalls(&rig), [""; 0]);
+        rig.wait(200);
+        let expected = format!("acknowledgements: none for {stalled_after} s, and 1 message waits");
+        assert_eq!(stalls(&rig), [expected]);
     }
-    world.wait(Duration::from_millis(4_900));
-    assert_eq!(world.consumer.unready_reasons(world.instant()), [""; 0]);
-    world.wait(Duration::from_millis(200));
-    let stalled = "acknowledgements: none for 20 s, and 1 message waits";
-    assert_eq!(world.consumer.unready_reasons(world.instant()), [stalled]);
 }
 
 /// If a session falls silent, its window may be full. To find out, a probe closes the open batch
