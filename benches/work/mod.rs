@@ -98,6 +98,7 @@ impl LiveConsumer {
         let delivery = policy::DeliveryConfig {
             inserts_in_flight: config.clickhouse.inserts_in_flight,
             has_spool: false,
+            may_drop_rows: true,
             insert_timeout: config.clickhouse.insert_timeout,
             store_when_leaving_after: Duration::ZERO,
             incarnation: 1,

@@ -66,7 +66,8 @@ pub async fn run(
         opened = open_spool(&config) => opened?,
         () = signals.next() => return Ok(Outcome::Clean),
     };
-    let started = start(&config, spool.clone(), inventory, &shared, &mut tasks)?;
+    let delivery = Delivery::new(delivery_config(&config), inventory);
+    let started = start(&config, spool.clone(), delivery, &shared, &mut tasks)?;
     let Started { mut watcher_task, mut event_loop, leave, server } = started;
     let mut running_startup_tasks = JoinSet::new();
     let context = StartupContext { config: config.clone(), server, metrics: Arc::clone(metrics) };
@@ -154,12 +155,11 @@ pub(super) struct Started {
     server: watch::Receiver<ServerStatus>,
 }
 
-/// Starts the executor, the event loop's thread and the watcher of ClickHouse. `inventory`: the
-/// files that an earlier process left in the spool.
+/// Starts the executor, the event loop's thread and the watcher of ClickHouse.
 pub(super) fn start(
     config: &Config,
     spool: Option<Arc<Spool>>,
-    inventory: SpoolInventory,
+    delivery: Delivery,
     SharedState { metrics, health, member }: &SharedState,
     tasks: &mut JoinSet<&'static str>,
 ) -> Result<Started> {
@@ -199,7 +199,7 @@ pub(super) fn start(
         metrics: Arc::clone(metrics),
         health: Arc::clone(health),
     };
-    let event_loop = event_loop::spawn(wiring, new_consumer(config, inventory))
+    let event_loop = event_loop::spawn(wiring, new_consumer(config, delivery))
         .context("cannot start the event loop's thread")?;
     let mut watcher_task = JoinSet::new();
     let watcher = Watcher {
@@ -253,7 +253,7 @@ fn rows_in_full_batches(config: &Config) -> usize {
 }
 
 /// Builds the consumer from the configuration.
-fn new_consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
+fn new_consumer(config: &Config, delivery: Delivery) -> Consumer {
     let seed = fastrand::u64(..);
     let intake_config = intake::IntakeConfig {
         batch: config.batch.clone(),
@@ -275,7 +275,6 @@ fn new_consumer(config: &Config, inventory: SpoolInventory) -> Consumer {
         members_age_max: config.members_age_max,
         clock_jump_max: clock_tolerance(config),
     };
-    let delivery = Delivery::new(delivery_config(config), inventory);
     Consumer::new(consumer_config, Intake::new(intake_config, decoder), delivery)
 }
 
@@ -283,6 +282,7 @@ pub(super) fn delivery_config(config: &Config) -> policy::DeliveryConfig {
     policy::DeliveryConfig {
         inserts_in_flight: config.clickhouse.inserts_in_flight,
         has_spool: config.spool.is_some(),
+        may_drop_rows: true,
         insert_timeout: config.clickhouse.insert_timeout,
         store_when_leaving_after: config.shutdown.grace / 2,
         incarnation: fastrand::u64(..),

@@ -157,6 +157,7 @@ fn consumer() -> Consumer {
     let delivery = policy::DeliveryConfig {
         inserts_in_flight: 3,
         has_spool: false,
+        may_drop_rows: true,
         insert_timeout: Duration::from_secs(60),
         store_when_leaving_after: Duration::from_secs(12),
         incarnation: 1,

@@ -15,11 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use crate::app::run::{SharedState, Started, start};
+use crate::app::run::{SharedState, Started, delivery_config, start};
 use milepost_command::{ASK_TIMEOUT, Outcome, Shown, Signals, tables};
 use milepost_config::Config;
 use milepost_core::consumer::{Connections, ConsumerTotals};
 use milepost_core::delivery::SpoolInventory;
+use milepost_core::delivery::policy::{Delivery, DeliveryConfig};
 use milepost_core::peers::decision::FollowUp;
 use milepost_core::session::events::Leave;
 use milepost_observe::metrics::Metrics;
@@ -131,11 +132,13 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     // ones: it unsubscribes, empties and ends them.
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // messages that cannot be inserted now stay with the broker
+    let delivery = DeliveryConfig { may_drop_rows: false, ..delivery_config(&config) };
+    let delivery = Delivery::new(delivery, SpoolInventory::default());
     let mut signals = Signals::new()?;
     let shared = SharedState::new(&config);
     let mut tasks = JoinSet::new();
     let Started { mut watcher_task, mut event_loop, leave: leave_sender, .. } =
-        start(&config, None, SpoolInventory::default(), &shared, &mut tasks)?;
+        start(&config, None, delivery, &shared, &mut tasks)?;
     let why = tokio::select! {
         ended = &mut event_loop => return completed(ended),
         Some(ended) = tasks.join_next() => {

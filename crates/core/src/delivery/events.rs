@@ -249,6 +249,17 @@ pub struct Durable {
     pub opened_at: Option<Instant>,
 }
 
+/// What happens to a row that is too large to insert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooLargeRow {
+    /// It goes into a file of its own.
+    Quarantined,
+    /// It is dropped, because there is no spool.
+    Dropped,
+    /// Its batch waits. There is no spool, and no row may be dropped.
+    Waits,
+}
+
 /// A log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryNotice {
@@ -297,8 +308,7 @@ pub enum DeliveryNotice {
     RowTooLarge {
         /// The error chain.
         why: String,
-        /// `true` if the row goes into a file; `false` if it is dropped because there is no spool.
-        is_kept: bool,
+        then: TooLargeRow,
     },
     /// A file is damaged.
     Quarantined {
@@ -378,12 +388,16 @@ impl fmt::Display for DeliveryNotice {
                  twice as large for every ten minutes without a refusal; raise the size limit to 8 \
                  MiB or more: {why}"
             ),
-            Self::RowTooLarge { why, is_kept } => {
-                let end = if *is_kept {
-                    "it goes into quarantine"
-                } else {
-                    "it is dropped, because spool.dir is not set; raise the size limit, or set \
-                     spool.dir, which keeps such rows"
+            Self::RowTooLarge { why, then } => {
+                let end = match then {
+                    TooLargeRow::Quarantined => "it goes into quarantine",
+                    TooLargeRow::Dropped => {
+                        "it is dropped, because spool.dir is not set; raise the size limit, or set \
+                         spool.dir, which keeps such rows"
+                    }
+                    TooLargeRow::Waits => {
+                        "its message stays with the broker until the size limit is raised"
+                    }
                 };
                 write!(
                     f,

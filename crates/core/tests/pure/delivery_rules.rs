@@ -929,6 +929,31 @@ fn oversized_row_without_a_spool_is_dropped_and_counted() {
 }
 
 #[test]
+fn oversized_row_that_may_not_be_dropped_waits_with_its_batch() {
+    let limit_is_raised = Rc::new(Cell::new(false));
+    let is_raised = Rc::clone(&limit_is_raised);
+    let rule = move |_: &str, piece: &Piece| {
+        let is_refused = !is_raised.get() && piece.rows.contains(&1);
+        if is_refused { Err(FailureKind::TooLarge) } else { Ok(()) }
+    };
+    let mut rig = rig(DeliveryConfig { may_drop_rows: false, ..policy_settings() }, rule);
+    let id = rig.offer("d", 3).unwrap();
+    rig.wait(Duration::from_secs(59));
+    let totals = rig.policy.totals();
+    assert_eq!((totals.inserted, totals.dropped, totals.in_flight), (0, 0, 3));
+    assert!(rig.durable.is_empty(), "its messages must stay with the broker");
+    assert!((55..=65).contains(&rig.attempts), "{} attempts: one a second", rig.attempts);
+    let lines: Vec<String> = rig.notices.iter().map(ToString::to_string).collect();
+    let about_row = lines.iter().filter(|line| line.contains("a single row as too large"));
+    assert_eq!(about_row.count(), 1, "once a minute: {lines:?}");
+    assert!(lines.iter().any(|line| line.contains("stays with the broker")), "{lines:?}");
+    limit_is_raised.set(true);
+    rig.wait(Duration::from_secs(2));
+    assert!(rig.durable.contains(&id));
+    assert_eq!(rig.policy.totals().inserted, 3);
+}
+
+#[test]
 fn file_with_unknown_columns_is_deferred() {
     let rule = |_: &str, _: &Piece| Err(FailureKind::TooLarge);
     let mut rig = with_files(spooling(), &["foreign".to_owned()], rule);

@@ -125,6 +125,7 @@ pub fn policy_settings() -> policy::DeliveryConfig {
     policy::DeliveryConfig {
         inserts_in_flight: 2,
         has_spool: false,
+        may_drop_rows: true,
         insert_timeout: Duration::from_secs(60),
         store_when_leaving_after: Duration::from_secs(12),
         incarnation: 1,

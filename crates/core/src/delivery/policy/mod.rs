@@ -44,7 +44,8 @@ pub const SLOW_AFTER: Duration = Duration::from_millis(250);
 /// spool, for one reason; inserts fail, with one cause; the spool refuses a batch or a row; a row
 /// is too large to insert.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
-/// Delay before a batch that the spool refused is stored again.
+/// Delay before a batch that the spool refused is stored again, or a batch with a row that is too
+/// large, and that may not be dropped, is inserted again.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Interval of [`Delivery::handle_timeout`] while any batch or file exists.
 const RECHECK_EVERY: Duration = Duration::from_millis(250);
@@ -56,6 +57,9 @@ pub struct DeliveryConfig {
     pub inserts_in_flight: usize,
     /// `spool.dir` is set.
     pub has_spool: bool,
+    /// Without a spool, a row that is too large to insert is dropped. `false`: its batch waits, and
+    /// the broker keeps the messages.
+    pub may_drop_rows: bool,
     /// Timeout of the first insert, and minimum timeout of later inserts.
     pub insert_timeout: Duration,
     /// Time after [`Delivery::leave`] at which uninserted batches go to the spool, if there is a

@@ -8,7 +8,9 @@ use super::files::Failure;
 use super::stage::{BatchState, DISK_PATIENCE, Origin, Spooled, Stage, pieces};
 use super::{Delivery, STORE_RETRY_DELAY};
 use crate::delivery::File;
-use crate::delivery::events::{BatchId, DeliveryCommand, DeliveryNotice, Loaded, Piece};
+use crate::delivery::events::{
+    BatchId, DeliveryCommand, DeliveryNotice, Loaded, Piece, TooLargeRow,
+};
 use crate::delivery::retry;
 use crate::delivery::sink::FailureKind;
 
@@ -152,7 +154,8 @@ impl Delivery {
     }
 
     /// Handles an insert that was refused as too large: halves the piece. A single row that is too
-    /// large goes into quarantine; without a spool it is dropped and counted.
+    /// large goes into quarantine; without a spool it is dropped and counted, or waits with its
+    /// batch.
     fn too_large(&mut self, id: BatchId, why: String, now: Instant) {
         self.attempt_answered(id);
         let Some(state) = self.batches.get_mut(&id) else { return };
@@ -167,14 +170,18 @@ impl Delivery {
             }
             self.continue_batch(id, now);
         } else {
-            let is_kept = self.settings.has_spool;
+            let then = match (self.settings.has_spool, self.settings.may_drop_rows) {
+                (true, _) => TooLargeRow::Quarantined,
+                (false, true) => TooLargeRow::Dropped,
+                (false, false) => TooLargeRow::Waits,
+            };
             if self.too_large_row_log.allow(now) {
-                self.notices.push_back(DeliveryNotice::RowTooLarge { why, is_kept });
+                self.notices.push_back(DeliveryNotice::RowTooLarge { why, then });
             }
-            if is_kept {
-                self.quarantine_row(id, Piece { insert, rows }, now);
-            } else {
-                self.skip_row(id, now);
+            match then {
+                TooLargeRow::Quarantined => self.quarantine_row(id, Piece { insert, rows }, now),
+                TooLargeRow::Dropped => self.skip_row(id, now),
+                TooLargeRow::Waits => state.stage = Stage::Waiting { at: now + STORE_RETRY_DELAY },
             }
         }
     }
