@@ -371,18 +371,23 @@ impl Consumer {
         reasons.extend(self.delivery.unready_reasons(now));
         reasons.extend(self.clock.unready_reason().map(|why| format!("clock: {why}")));
         reasons.extend(self.window_full_reason(now));
-        let stalled =
-            self.stalled_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
-        if stalled >= STALLED_AFTER.max(self.intake.batch_age_max() + SLOW_INSERT) {
-            let unacked = self.unacked();
-            let wait = if unacked == 1 { "waits" } else { "wait" };
-            reasons.push(format!(
-                "acknowledgements: none for {} s, and {} {wait}",
-                stalled.as_secs(),
-                counted(unacked, "message")
-            ));
-        }
+        reasons.extend(self.stalled_reason(now));
         reasons
+    }
+
+    /// Returns the line of `/readyz` if messages have waited too long without an acknowledgement.
+    fn stalled_reason(&self, now: Instant) -> Option<String> {
+        let stalled = now.saturating_duration_since(self.stalled_since?);
+        if stalled < STALLED_AFTER.max(self.intake.batch_age_max() + SLOW_INSERT) {
+            return None;
+        }
+        let unacked = self.unacked();
+        let wait = if unacked == 1 { "waits" } else { "wait" };
+        Some(format!(
+            "acknowledgements: none for {} s, and {} {wait}",
+            stalled.as_secs(),
+            counted(unacked, "message")
+        ))
     }
 
     /// Returns the current values of all counters and gauges.
@@ -521,6 +526,14 @@ impl Consumer {
         );
         let unread = std::iter::from_fn(|| self.intake.poll_notice());
         self.notices.extend(unread.map(ConsumerNotice::Unread));
+        let full = self.window_full_reason(now);
+        if self.log.window_full.allow_while(full.is_some(), now) {
+            self.notices.extend(full.map(ConsumerNotice::WindowFull));
+        }
+        let stalled = self.stalled_reason(now);
+        if self.log.stalled.allow_while(stalled.is_some(), now) {
+            self.notices.extend(stalled.map(ConsumerNotice::Stalled));
+        }
         let intake = self.intake.totals();
         let encrypted = intake.ignored[Ignored::Encrypted as usize];
         if encrypted > 0 && self.log.encrypted.allow(now) {

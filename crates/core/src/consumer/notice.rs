@@ -29,6 +29,10 @@ pub enum ConsumerNotice {
         wanted: usize,
         sessions: usize,
     },
+    /// A window stays full. The text is the line of `/readyz`.
+    WindowFull(String),
+    /// Messages wait, and none is acknowledged. The text is the line of `/readyz`.
+    Stalled(String),
     /// QoS 0 messages are dropped.
     Shedding,
     /// Messages arrive on topics that match no configured filter.
@@ -78,6 +82,10 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct LogThrottles {
     pub(super) shedding: Throttle,
     pub(super) window: Throttle,
+    /// For [`ConsumerNotice::WindowFull`]: one line until no window is full.
+    pub(super) window_full: Throttle,
+    /// For [`ConsumerNotice::Stalled`]: one line until a message is acknowledged.
+    pub(super) stalled: Throttle,
     pub(super) encrypted: Throttle,
     pub(super) expired: Throttle,
     /// For [`ConsumerNotice::NoMoreSessions`]: one line until every node has a session again.
@@ -89,11 +97,14 @@ pub(super) struct LogThrottles {
 
 impl Default for LogThrottles {
     fn default() -> Self {
-        let [window, encrypted, expired, no_more_sessions] = [const { Throttle::once() }; 4];
+        let [window, window_full, stalled] = [const { Throttle::once() }; 3];
+        let [encrypted, expired, no_more_sessions] = [const { Throttle::once() }; 3];
         let [shedding, foreign] = [const { Throttle::every(LOGGED_EVERY) }; 2];
         Self {
             shedding,
             window,
+            window_full,
+            stalled,
             encrypted,
             expired,
             no_more_sessions,
@@ -115,6 +126,8 @@ impl ConsumerNotice {
             Self::Session(_, notice) => notice.is_warning(),
             Self::Delivery(notice) => notice.is_warning(),
             Self::WindowSmall { .. }
+            | Self::WindowFull(_)
+            | Self::Stalled(_)
             | Self::Shedding
             | Self::Foreign { .. }
             | Self::Encrypted
@@ -144,6 +157,7 @@ impl fmt::Display for ConsumerNotice {
                 window * 1_000
                     / usize::try_from(TYPICAL_ACK_TIME.as_millis()).unwrap_or(usize::MAX)
             ),
+            Self::WindowFull(line) | Self::Stalled(line) => f.write_str(line),
             Self::Shedding => f.write_str(
                 "QoS 0 messages are dropped and counted as shed: the buffer is full, this host's \
                  clock may be wrong, or this process is leaving",

@@ -18,8 +18,8 @@ use milepost_decode::Decoder;
 use milepost_decode::Message;
 use milepost_decode::position::Timestamp;
 
-use crate::model::schedule::plain;
 use crate::model::Setup;
+use crate::model::schedule::plain;
 use crate::rows::{self, WALL_MS, consumer_settings, intake_settings, limits, payload, resumed};
 
 const GPS: &str = "drivers/d/gps";
@@ -326,7 +326,9 @@ fn acks_stalled_for_20_s_or_10_s_longer_than_a_batch_waits_make_the_process_unre
         assert_eq!(stalls(&rig), [""; 0]);
         rig.wait(200);
         let expected = format!("acknowledgements: none for {stalled_after} s, and 1 message waits");
-        assert_eq!(stalls(&rig), [expected]);
+        assert_eq!(stalls(&rig), [expected.clone()]);
+        rig.wait(1_000);
+        assert_eq!(rig.lines("acknowledgements: none"), [(true, expected)], "logged once");
     }
 }
 

@@ -477,6 +477,12 @@ fn full_window_is_an_unready_reason_with_advice() {
         let reasons = full_for(&mut rig, 3);
         assert!(reasons.contains("window: full for 1") && reasons.contains(advice), "{reasons}");
         assert!(rig.consumer.totals().window_full_for >= 10 * SECOND);
+        let logged = rig.lines();
+        assert_eq!(
+            logged.iter().filter(|line| line.contains("window: full for 10 s")).count(),
+            1,
+            "logged once: {logged:?}"
+        );
         rig.cut(0);
         let reasons = full_for(&mut rig, 1);
         assert!(
