@@ -82,8 +82,9 @@ enum InsertError {
     TimedOut(Duration),
     #[error("{}{text}", advice.map_or(String::new(), |advice| format!("{advice}: ")))]
     Refused { code: u32, kind: FailureKind, advice: Option<&'static str>, text: String },
-    #[error("a proxy in between refused an insert of this size (HTTP 413): {0}")]
-    TooLarge(String),
+    /// `bytes`: size of the rows, before compression.
+    #[error("a proxy in between refused an insert of {bytes} bytes (HTTP 413): {text}")]
+    TooLarge { bytes: usize, text: String },
     #[error("HTTP {status} from something that is not ClickHouse: {text}")]
     NotClickHouse { status: StatusCode, text: String },
     #[error("unexpected body in a success response, so the rows may not have been inserted: {0}")]
@@ -117,7 +118,7 @@ impl InsertError {
     fn cause_to_leave(&self) -> Option<Cause> {
         match self {
             Self::Refused { code, .. } => cause_of_code(*code),
-            Self::ErasedListTooOld(_) | Self::TooLarge(_) | Self::WroteFewerRows { .. } => None,
+            Self::ErasedListTooOld(_) | Self::TooLarge { .. } | Self::WroteFewerRows { .. } => None,
             Self::NotReached(source)
             | Self::ConnectionBroke(source)
             | Self::NotHttp { source, .. } => Some(cause_of_break(source)),
@@ -134,7 +135,7 @@ impl InsertError {
             Self::NotReached(_) | Self::ErasedListTooOld(_) => FailureKind::Transient,
             Self::TimedOut(_) => FailureKind::TimedOut,
             Self::Refused { kind, .. } => *kind,
-            Self::TooLarge(_) => FailureKind::TooLarge,
+            Self::TooLarge { .. } => FailureKind::TooLarge,
             Self::ConnectionBroke(_)
             | Self::NotHttp { .. }
             | Self::NotClickHouse { .. }
@@ -308,7 +309,7 @@ impl Inserter {
             None if status == StatusCode::PAYLOAD_TOO_LARGE
                 && (insert.rows > 1 || insert.body.len() > SMALL_ROW_BYTES_MAX) =>
             {
-                Err(InsertError::TooLarge(text))
+                Err(InsertError::TooLarge { bytes: insert.body.len(), text })
             }
             None => Err(InsertError::NotClickHouse { status, text }),
         }
