@@ -12,6 +12,9 @@ use super::packet::{CONNACK, CodecError, Grant, Packet, UNSUBSCRIBE_PACKET_ID};
 use milepost_core::Qos;
 use milepost_core::session::ConnAck;
 
+/// Maximum number of characters of the broker's own words that a refusal quotes.
+const QUOTED_CHARS_MAX: usize = 400;
+
 /// Parses CONNACK. A CONNACK that refuses the connection is an error.
 pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
     let reason = *body.get(1).ok_or(LibraryError::MalformedPacket)?;
@@ -20,7 +23,7 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
         let properties =
             if let Ok(LibraryPacket::ConnAck(answer)) = answer { answer.properties } else { None };
         let reason_string = properties.and_then(|properties| properties.reason_string);
-        let quoted = reason_string.map_or(String::new(), |text| format!(" (\"{text}\")"));
+        let quoted = reason_string.map_or(String::new(), |text| format!(" (\"{}\")", cut(&text)));
         return Err(CodecError::Refused {
             reason,
             explanation: format!("{}{quoted}", refusal(reason)),
@@ -39,6 +42,12 @@ pub(super) fn connack(body: &[u8]) -> Result<Packet<'static>, CodecError> {
         no_shared_subscriptions: terms.and_then(|terms| terms.shared_subscription_available)
             == Some(0),
     }))
+}
+
+/// Returns the beginning of the broker's words.
+fn cut(text: &str) -> String {
+    let end = text.char_indices().nth(QUOTED_CHARS_MAX);
+    end.map_or_else(|| text.to_owned(), |(end, _)| format!("{}…", &text[..end]))
 }
 
 /// Returns CONNACK's reason in words, and what to change (MQTT 5, 3.2.2.2; codes below 0x80 are

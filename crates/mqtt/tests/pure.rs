@@ -249,6 +249,22 @@ fn unsupported_mqtt_version_is_reported() {
 }
 
 #[test]
+fn long_reason_of_a_refusal_is_cut() {
+    for (chars, quoted) in [(400, "é".repeat(400)), (401, "é".repeat(400) + "…")] {
+        let reason = "é".repeat(chars);
+        let length = u16::try_from(reason.len()).unwrap().to_be_bytes();
+        let properties = [&[0x1F][..], &length, reason.as_bytes()].concat();
+        let body = [&[0, 0x87][..], &varint(properties.len()), &properties].concat();
+        let connack = framed(0x20, &body);
+        let mut input = Input::new(PACKET_BYTES_MAX);
+        input.space()[..connack.len()].copy_from_slice(&connack);
+        input.advance(connack.len());
+        let error = input.packet().unwrap_err().to_string();
+        assert!(error.ends_with(&format!("on the broker (\"{quoted}\")")), "{chars}: {error}");
+    }
+}
+
+#[test]
 fn unsolicited_answer_ends_the_connection() {
     let (suback, unsuback) = (0x90, 0xB0);
     for (first, sent_id, unknown_id) in [(suback, 1, 2_u8), (suback, 4, 3), (unsuback, 3, 1)] {
