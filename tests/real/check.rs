@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use crate::scripted_broker::{Peer, ScriptedBroker};
 use crate::secure::{
-    ProxyAction, SecureBroker, broker_password, scripted_by_size, scripted_clickhouse, tls_lines,
-    write_file,
+    ProxyAction, SecureBroker, broker_password, scripted_clickhouse, scripted_clickhouse_with_size,
+    tls_lines, write_file,
 };
 use crate::world::{SOON, World, settings, unmigrated, world};
 
@@ -399,7 +399,7 @@ fn run_warns_once_about_nodes_missing_from_the_url() -> Result<()> {
 fn check_measures_the_size_that_a_proxy_refuses() -> Result<()> {
     let world = world("check_size")?;
     let proxy = |bytes_max: usize| {
-        scripted_by_size(world.engine.server.port, move |statement, bytes| {
+        scripted_clickhouse_with_size(world.engine.server.port, move |statement, bytes| {
             let is_size_probe = statement.contains("JSONEachRow");
             if is_size_probe && bytes > bytes_max {
                 return ProxyAction::Answer(413, "<html>413 Request Entity Too Large".to_owned());

@@ -118,11 +118,11 @@ pub fn scripted_clickhouse(
     engine: u16,
     script: impl Fn(&str) -> ProxyAction + Send + Sync + 'static,
 ) -> Result<String> {
-    scripted_by_size(engine, move |statement, _| script(statement))
+    scripted_clickhouse_with_size(engine, move |statement, _| script(statement))
 }
 
 /// Like [`scripted_clickhouse`], but `script` also gets the length of the request's body in bytes.
-pub fn scripted_by_size(
+pub fn scripted_clickhouse_with_size(
     engine: u16,
     script: impl Fn(&str, usize) -> ProxyAction + Send + Sync + 'static,
 ) -> Result<String> {

@@ -1,6 +1,6 @@
-//! Tests TLS and logins between the real binary, a secured broker, and HTTPS in front of the real
-//! engine: valid setups work, each failure is one log line that names the setting, and files are
-//! reloaded without a restart.
+//! Tests TLS and logins. The real binary connects to a secured broker, and to the real engine
+//! through HTTPS. Valid setups work, a log line names the setting to change after each failure, and
+//! files are reloaded without a restart.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::world::{
 
 const HOSTS: [&str; 2] = ["localhost", "127.0.0.1"];
 
-fn fix(seq: u32) -> Vec<u8> {
+fn fix_payload(seq: u32) -> Vec<u8> {
     format!(r#"{{"lat":1,"lng":2,"seq":{seq}}}"#).into_bytes()
 }
 
@@ -46,7 +46,7 @@ fn wait_for_words(milepost: &Milepost, words: &str) -> Result<()> {
 /// Publishes a fix through the plain listener, and waits until milepost acknowledges it.
 fn publish_until_acked(broker: &SecureBroker, milepost: &Milepost, seq: u32) -> Result<()> {
     let acks = milepost.metric("acks_total")?;
-    publish(broker.port("plain"), &[("drivers/d1/gps", &fix(seq))])?;
+    publish(broker.port("plain"), &[("drivers/d1/gps", &fix_payload(seq))])?;
     wait_for_metric(milepost, "acks_total", acks + 1.0)
 }
 
@@ -82,7 +82,7 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     tls_lines(folder, "server", &new.pem, &new.sign(&HOSTS)?)?;
     broker = broker.restart()?;
     wait_for_words(&milepost, "not signed by a CA that milepost trusts; set mqtt.ca_file")?;
-    write_file(folder, "mqtt-ca.pem", "half a fi")?;
+    write_file(folder, "mqtt-ca.pem", "an incomplete file")?;
     // An attempt may read the incomplete file; a later one reads the complete file.
     std::thread::sleep(std::time::Duration::from_millis(300));
     write_file(folder, "mqtt-ca.pem", &new.pem)?;
@@ -94,7 +94,7 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
     // Replace ClickHouse's certificate.
     https.set_certificate(&new.sign(&HOSTS)?)?;
     std::thread::sleep(std::time::Duration::from_secs(3)); // an idle connection is kept for 2 s
-    publish(broker.port("plain"), &[("drivers/d1/gps", &fix(3))])?;
+    publish(broker.port("plain"), &[("drivers/d1/gps", &fix_payload(3))])?;
     wait_for_words(&milepost, "not signed by a CA that milepost trusts; set clickhouse.ca_file")?;
     write_file(folder, "clickhouse-ca.pem", &new.pem)?;
     wait_for_metric(&milepost, "acks_total", 3.0)?;
@@ -118,16 +118,16 @@ fn tls_and_password_files_are_reloaded_without_a_restart() -> Result<()> {
 fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
-    let (ca, clients, new_clients) =
+    let (ca, client_ca, new_client_ca) =
         (Authority::new("ca")?, Authority::new("clients")?, Authority::new("new_clients")?);
     let lines = format!(
         "{}\nrequire_certificate true\nuse_identity_as_username true",
-        tls_lines(folder, "server", &clients.pem, &ca.sign(&HOSTS)?)?
+        tls_lines(folder, "server", &client_ca.pem, &ca.sign(&HOSTS)?)?
     );
     let mut broker = SecureBroker::start(folder, &[("mutual", lines)])?;
     let engine = shared_engine()?;
     let _database_guard = DatabaseGuard::new(&engine, "client_certificate");
-    let first_identity = clients.sign(&["milepost"])?;
+    let first_identity = client_ca.sign(&["milepost"])?;
     let settings = settings(folder, 1, &engine.server.url())
         .with("CLICKHOUSE__DATABASE", "client_certificate")
         .with("MQTT__URL", format!("mqtts://127.0.0.1:{}", broker.port("mutual")))
@@ -138,13 +138,13 @@ fn client_certificate_login_is_reloaded_without_a_restart() -> Result<()> {
     let mut milepost = settings.run()?;
     publish_until_acked(&broker, &milepost, 1)?;
 
-    write_file(folder, "server-ca.pem", &new_clients.pem)?;
+    write_file(folder, "server-ca.pem", &new_client_ca.pem)?;
     broker = broker.restart()?;
     wait_for_words(
         &milepost,
         "the server refuses the client certificate; mqtt.cert_file must be valid",
     )?;
-    let second_identity = new_clients.sign(&["milepost"])?;
+    let second_identity = new_client_ca.sign(&["milepost"])?;
     write_file(folder, "client.pem", &second_identity.cert)?;
     write_file(folder, "client.key", &second_identity.key)?;
     wait_until("the new certificate is accepted", SOON, || Ok(milepost.get("/readyz").is_ok()))?;
@@ -191,8 +191,9 @@ fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Starts a milepost with its own folder and a spool, so that a fault of one server does not hide a
-/// fault of the other server.
+/// Starts a milepost with its own folder. A case tests one of the two servers and leaves the other
+/// unreachable. The milepost has a spool, so that the unreachable server does not hide the fault
+/// under test.
 fn start_case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;
@@ -297,7 +298,7 @@ fn each_broker_connection_failure_logs_the_setting_to_change() -> Result<()> {
 }
 
 #[test]
-fn closed_plain_connection_is_not_reported_as_a_tls_port() -> Result<()> {
+fn closed_plain_connection_does_not_suggest_tls() -> Result<()> {
     let world = world("hangs_up")?;
     let proxy = Proxy::start(world.broker.port)?;
     let settings =
@@ -371,7 +372,7 @@ fn each_clickhouse_connection_failure_logs_the_setting_to_change() -> Result<()>
 }
 
 #[test]
-fn unusable_files_stop_the_start_with_every_violation() -> Result<()> {
+fn start_fails_and_explains_unusable_tls_files() -> Result<()> {
     let folder = lab_stack::folder()?;
     let folder = folder.path();
     let ca = Authority::new("ca")?;

@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use lab_stack::{unix_ms, wait_until};
 
 use crate::events::{Watcher, YARD};
-use crate::secure::{ProxyAction, scripted_by_size, scripted_clickhouse};
+use crate::secure::{ProxyAction, scripted_clickhouse, scripted_clickhouse_with_size};
 use crate::world::{SOON, World, world};
 
 /// Writes a file into the folder of the test. Returns its path.
@@ -128,22 +128,23 @@ fn writing_command_waits_for_a_rotated_password() -> Result<()> {
         (&["rejects", "replay", "--reason", "invalid_json", "--since", "1h"][..], "fixes"),
         (&["fences", "import", &*yard], "fences"),
     ] {
-        // `refused_from`: the first statement that is refused. "SELECT": the first query of the
-        // command, which has not begun to write. ".erased FINAL": the query for the list of erased
-        // drivers. Each insert begins with this query, so the command has begun to write.
-        // `expected`: the exit code, and the number of stored rows.
+        // `refused_from` occurs in the first statement that is refused. "SELECT" occurs in the
+        // first query of the command, when the command has not begun to write. ".erased FINAL"
+        // occurs in the query for the list of erased drivers. Each insert begins with this query,
+        // so the command has begun to write. `expected`: the exit code, and the number of stored
+        // rows.
         for (refused_from, expected) in [("SELECT", (1, "0")), (".erased FINAL", (0, "1"))] {
             let refusals = Arc::new(AtomicUsize::new(0));
-            let (count, has_begun) = (Arc::clone(&refusals), AtomicBool::new(false));
+            let (count, is_refusing) = (Arc::clone(&refusals), AtomicBool::new(false));
             let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-                let begins = statement.contains(refused_from);
-                let has_begun = has_begun.fetch_or(begins, Ordering::SeqCst) || begins;
+                let is_first = statement.contains(refused_from);
+                let is_refusing = is_refusing.fetch_or(is_first, Ordering::SeqCst) || is_first;
                 // If the command has begun to write, refuse the query for the list of erased
                 // drivers twice, and then the insert twice.
                 let is_insert = statement.contains("query=INSERT");
                 let nth = count.load(Ordering::SeqCst);
                 let is_refused = refused_from == "SELECT" || is_insert == (nth >= REFUSALS / 2);
-                if has_begun && nth < REFUSALS && is_refused {
+                if is_refusing && nth < REFUSALS && is_refused {
                     count.fetch_add(1, Ordering::SeqCst);
                     let why = "Code: 516. DB::Exception: milepost: Authentication failed.";
                     return ProxyAction::Answer(403, why.to_owned());
@@ -171,7 +172,7 @@ const BODY_BYTES_MAX: usize = 40_000;
 /// largest accepted insert in `largest`. Returns its URL.
 fn start_limiting_proxy(world: &World, largest: &Arc<AtomicUsize>) -> Result<String> {
     let largest = Arc::clone(largest);
-    scripted_by_size(world.engine.server.port, move |statement, bytes| {
+    scripted_clickhouse_with_size(world.engine.server.port, move |statement, bytes| {
         if bytes > BODY_BYTES_MAX {
             return ProxyAction::Answer(
                 413,
