@@ -1,4 +1,5 @@
-//! History: a track has what the views return, and no parameter becomes SQL.
+//! Tests the queries of the history. A track has the fixes and episodes that the views return, and
+//! no parameter is inserted into SQL.
 
 use anyhow::{Result, ensure};
 use lab_stack::unix_ms;
@@ -94,12 +95,13 @@ fn track_equals_the_result_of_its_sql() -> Result<()> {
 }
 
 #[test]
-fn stay_begins_with_the_stop_or_the_first_fix_there() -> Result<()> {
+fn standing_begins_with_the_stop_or_the_only_fix() -> Result<()> {
     const MINUTE_MS: i64 = 60_000;
     let world = world("map_standing")?;
     // A whole second, because the devices send whole seconds.
     let now = unix_ms() / 1_000 * 1_000;
-    // Ten minutes of driving to a place, where a fix every half minute follows for `minutes`.
+    // Inserts a driver who drives to a place for ten minutes and then stands there for `minutes`.
+    // The driver has a fix every half minute.
     let arrive = |driver: &str, minutes: i64| {
         let began = now - (minutes + 10) * MINUTE_MS;
         world.query(&format!(
@@ -113,18 +115,19 @@ fn stay_begins_with_the_stop_or_the_first_fix_there() -> Result<()> {
             (minutes + 10) * 2 + 1
         ))
     };
-    arrive("stored", 200)?;
+    arrive("rolled-up", 200)?;
     for sql in lab_stack::sql::REFRESH_ROLLUPS {
         world.query(sql)?;
     }
     // A single wrong fix, 2 km away, among the newest ones.
-    world.insert("stored", now - 3 * MINUTE_MS - 1_000, 48.06, 11.0)?;
-    arrive("new", 7)?;
-    world.insert("once", now, 48.0, 11.0)?;
+    world.insert("rolled-up", now - 3 * MINUTE_MS - 1_000, 48.06, 11.0)?;
+    arrive("not-rolled-up", 7)?;
+    world.insert("one-fix", now, 48.0, 11.0)?;
     let map = world.settings.run()?;
     let standing = |driver: &str| get(&map, &format!("/api/drivers/{driver}/standing"), &[]);
+    // `is_at_least`: the driver may have stood there before `since`.
     for (driver, minutes, is_at_least) in
-        [("stored", 200, false), ("new", 7, false), ("once", 0, true)]
+        [("rolled-up", 200, false), ("not-rolled-up", 7, false), ("one-fix", 0, true)]
     {
         let answer = standing(driver)?.json()?;
         let since = answer["since"].as_i64().unwrap_or_default();
@@ -216,7 +219,7 @@ fn parameters_are_never_interpolated_into_sql() -> Result<()> {
             );
         }
     }
-    ensure!(map.metric("question_seconds_count")? == 0.0, "none of them reached ClickHouse");
+    ensure!(map.metric("question_seconds_count")? == 0.0, "a request reached ClickHouse");
     ensure!(world.query("SELECT count() FROM {db}.positions")? == "1");
     Ok(())
 }
@@ -294,21 +297,22 @@ fn list_has_the_drivers_that_meet_every_condition() -> Result<()> {
 }
 
 #[test]
-fn replay_begins_with_each_last_fix_of_the_hour_before() -> Result<()> {
+fn replay_begins_with_last_fixes_up_to_an_hour_old() -> Result<()> {
     let world = world("map_before")?;
     let from = unix_ms() / 1_000 * 1_000 - 7_200_000;
     const MINUTE_MS: i64 = 60_000;
     for (driver, ms, lat, speed_cms) in [
-        // Stands in the area, and next reports in the span.
+        // Stands in the area. The driver's next fix is in the replayed span.
         ("parked", from - 30 * MINUTE_MS, 48.0, 500),
         ("parked", from - 20 * MINUTE_MS, 48.1, 0),
         ("parked", from + 10 * MINUTE_MS, 48.1, 0),
-        // Was in the area, and has left it before the span.
+        // Leaves the area before the span.
         ("gone", from - 20 * MINUTE_MS, 48.0, 1_500),
         ("gone", from - 10 * MINUTE_MS, 60.0, 1_500),
-        // Has no fix in the span.
+        // These two have no fix in the span. Only the first has one in the hour before the span.
         ("asleep", from - 59 * MINUTE_MS, 48.2, 65_535),
         ("long-ago", from - 61 * MINUTE_MS, 48.3, 0),
+        // Has the first fix exactly when the span begins.
         ("starts", from, 48.4, 0),
     ] {
         world.query(&format!(
@@ -333,7 +337,7 @@ fn replay_begins_with_each_last_fix_of_the_hour_before() -> Result<()> {
     ensure!(here["ts"] == serde_json::json!(minutes), "{here}");
     ensure!(here["lat"] == serde_json::json!([48.2, 48.1, 48.4, 48.1]), "{here}");
     ensure!(here["speed"] == serde_json::json!([null, 0.0, 0.0, 0.0]), "{here}");
-    // An area across the antimeridian that ends east of the drivers.
+    // This area crosses the antimeridian. Its eastern edge, 12°, is east of the drivers, at 11°.
     let across = past("170,47,12,49")?;
     ensure!(across["ids"] == here["ids"], "{across}");
     let north = past("10,59,12,61")?;

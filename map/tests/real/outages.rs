@@ -1,4 +1,4 @@
-//! ClickHouse stops, hangs and recovers.
+//! Tests the map while ClickHouse stops, hangs and recovers.
 
 use std::cell::Cell;
 use std::io::{Read as _, Write as _};
@@ -13,7 +13,7 @@ use crate::live::Viewer;
 use crate::world::{SOON, get, insert, settings, start_engine, wait_for, whole_world};
 
 #[test]
-fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
+fn map_starts_without_clickhouse_and_recovers() -> Result<()> {
     let (_engine_folder, mut server) = start_engine()?.folder_and_server();
     server.create_tables("fleet")?;
     let put = |server: &lab_stack::ClickHouse, driver: &str| {
@@ -30,7 +30,10 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
     let ready = get(&map, "/readyz", &[])?;
     let reasons = String::from_utf8_lossy(&ready.body).into_owned();
     ensure!(ready.status == 503 && reasons.contains("clickhouse: "), "{reasons}");
-    ensure!(get(&map, "/livez", &[])?.status == 200, "a restart would not help");
+    ensure!(
+        get(&map, "/livez", &[])?.status == 200,
+        "/livez fails, but a restart of the map would not help"
+    );
     let tile = get(&map, "/api/tiles?of=0/0/0", &[])?;
     ensure!(
         tile.status == 503
@@ -39,21 +42,24 @@ fn map_starts_without_clickhouse_reports_it_and_recovers() -> Result<()> {
 
     server = server.restart()?;
     viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
-    wait_for("d1 is there", &map, |tile| tile.ids == ["d1"])?;
+    wait_for("d1 is on the map", &map, |tile| tile.ids == ["d1"])?;
 
     server.kill()?;
     let away = viewer.wait_for_tick(|tick| tick["state"] == "away")?;
     ensure!(away["drivers"] == 1 && away["since"].as_i64() > Some(unix_ms() - 600_000), "{away}");
-    ensure!(whole_world(&map)?.ids == ["d1"], "the last positions stay");
+    ensure!(whole_world(&map)?.ids == ["d1"], "the last positions are gone");
     let track = get(&map, "/api/drivers/d1/track", &[])?;
     ensure!(track.status == 503 && track.json()?["error"] == "ClickHouse does not answer");
 
     server = server.restart()?;
     put(&server, "d2")?;
-    wait_for("d2 is there", &map, |tile| tile.ids.len() == 2)?;
+    wait_for("d2 is on the map", &map, |tile| tile.ids.len() == 2)?;
     ensure!(get(&map, "/readyz", &[])?.status == 200);
     let log = map.process.log()?;
-    ensure!(log.matches("trying again every second").count() == 2, "one line per outage: {log}");
+    ensure!(
+        log.matches("trying again every second").count() == 2,
+        "not one line per outage: {log}"
+    );
     Ok(())
 }
 
@@ -66,7 +72,7 @@ fn hung_clickhouse_is_reported() -> Result<()> {
     let map = settings(folder.path(), &server.url()).with("MAP__REREAD", "5s").listen()?;
     let mut viewer = Viewer::open(&map)?;
     viewer.wait_for_tick(|tick| tick["state"] != "away" && tick["drivers"] == 1)?;
-    // Waits until the next full read is due, which may take longer than an incremental read.
+    // Wait until the next full read is due: the map must also report an outage that begins then.
     let ticks = Cell::new(0);
     viewer.wait_for_tick(|_| ticks.replace(ticks.get() + 1) == 4)?;
     server.hang()?;
@@ -75,16 +81,16 @@ fn hung_clickhouse_is_reported() -> Result<()> {
         ticks.set(ticks.get() + 1);
         tick["state"] == "away"
     });
-    // The loop that reads names does not wait for ever either.
-    let are_names_reported = wait_until("the read of names is given up", SOON, || {
+    // Another loop reads the names. It must also stop waiting, and log the failed read.
+    let names_failure = wait_until("the log reports the failed read of names", SOON, || {
         Ok(map.process.log()?.contains("the names of drivers cannot be read"))
     });
     server.resume()?;
     reported?;
-    are_names_reported?;
+    names_failure?;
     ensure!(
         ticks.get() > 5,
-        "{} ticks: a page without ticks reports that the map is down",
+        "only {} ticks: a page that gets no ticks reports that the map is down",
         ticks.get()
     );
     viewer.wait_for_tick(|tick| tick["state"] != "away")?;
@@ -113,8 +119,9 @@ fn read_request(stream: &mut TcpStream) -> Result<String> {
     }
 }
 
-/// Starts a proxy that removes the header Accept-Encoding. While the flag is set, it passes on half
-/// of each answer about the last positions, as a whole one.
+/// Starts a proxy, which removes the header Accept-Encoding. Returns the proxy's URL. While
+/// `is_cutting` is set, the proxy forwards only the first half of each answer about the last
+/// positions. It sets Content-Length to match, so the cut answer looks complete.
 fn cutting_proxy(clickhouse: &str, is_cutting: Arc<AtomicBool>) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
@@ -154,7 +161,7 @@ fn cutting_proxy(clickhouse: &str, is_cutting: Arc<AtomicBool>) -> Result<String
 }
 
 #[test]
-fn full_read_that_a_proxy_cut_off_removes_no_driver() -> Result<()> {
+fn truncated_full_read_removes_no_driver() -> Result<()> {
     let (_engine_folder, server) = start_engine()?.folder_and_server();
     server.create_tables("fleet")?;
     for driver in ["d1", "d2"] {
@@ -212,7 +219,8 @@ fn query_is_cancelled_when_its_client_disconnects() -> Result<()> {
         let ended = stream.read_to_end(&mut received);
         ensure!(ended.is_ok() && received.is_empty(), "not closed by the map: {ended:?}");
     }
-    wait_until("the query's permit is released", SOON, || {
+    // The map counts a query's duration when the query ends, and releases the query's permit then.
+    wait_until("the map has ended the track's query", SOON, || {
         Ok(map.metric("question_seconds_count")? == 1.0)
     })?;
     ensure!(map.process.log()?.len() < 100_000, "{}", map.process.log()?);
