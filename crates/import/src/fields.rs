@@ -1,4 +1,5 @@
-//! Builds the mapping of a file from the arguments and the file's names: pointers, units, zone.
+//! Builds the mapping of a file: the pointers and units of its fields, and the zone of its times.
+//! The arguments determine them, and the names in the file where no argument does.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ fn explain_missing(field: &str, columns: &[String], sample: &[String]) -> String
     let names: Vec<String> = columns.iter().map(|name| format!("{name:.40}")).collect();
     let all = names.join(", ");
     let is_value = |name: &String| name.parse::<f64>().is_ok();
-    let place_column = || {
+    let find_position_column = || {
         let kinds = columns.iter().zip(sample).filter_map(|(name, value)| {
             place_kind(value).map(|(kind, advice)| (name, kind, advice))
         });
@@ -40,13 +41,15 @@ fn explain_missing(field: &str, columns: &[String], sample: &[String]) -> String
         kinds.min_by_key(|(.., advice)| *advice == SPLIT_ADVICE)
     };
     let is_place = matches!(field, "lat" | "lng");
-    if let (true, Some((name, kind, advice))) = (is_place && columns.len() > 1, place_column()) {
+    if let (true, Some((name, kind, advice))) =
+        (is_place && columns.len() > 1, find_position_column())
+    {
         return format!("it has no column {field}, but its column {name} has {kind}: {advice}");
     }
     let has = |word: &str| columns.iter().any(|name| normalised(name).ends_with(word));
     if is_place && has("easting") && has("northing") {
         return format!(
-            "it has no column {field}, but eastings and northings, which are metres of a \
+            "it has no column {field}, but it has eastings and northings, which are metres of a \
              projection: convert them to latitude and longitude in WGS 84, EPSG:4326"
         );
     }
@@ -56,7 +59,7 @@ fn explain_missing(field: &str, columns: &[String], sample: &[String]) -> String
     if columns.len() == 1 || columns.iter().any(is_value) {
         return format!(
             "it has no column {field}, only {all}: the first row must name the columns, separated \
-             by , ; tab or |; delete the lines above it"
+             by ',' ';' '|' or tabs; delete the lines above it"
         );
     }
     if field == "ts" && columns::has_split_date(columns) {
@@ -114,16 +117,16 @@ fn quoted(name: &str) -> String {
     format!("'{}'", name.replace('\'', "'\\''"))
 }
 
-/// Returns the mapping of a CSV file, and appends a description of each field to `read`. `found`:
-/// the column of each field. `speed_unit`: the unit, in m/s, of speeds for which neither the option
-/// nor the column states one.
+/// Returns the mapping of a CSV file, and appends a description of each field to `descriptions`.
+/// `found`: the column of each field. `speed_unit`: returns the factor that converts the file's
+/// speeds to m/s, for a file in which neither the option nor the column states their unit.
 pub(super) fn fields_of_columns(
     found: &[(&'static str, Column)],
     columns: &[String],
     sample: &[String],
     args: &ImportArgs,
     speed_unit: impl Fn() -> Result<f64>,
-    read: &mut Vec<String>,
+    descriptions: &mut Vec<String>,
 ) -> Result<Fields> {
     let (mut more, time_unit) = common_options(args, Some(Zone::utc()))?;
     let column_of =
@@ -153,22 +156,24 @@ pub(super) fn fields_of_columns(
     }
     for (field, column) in found {
         if let Some(quantity) = quantity_of(field) {
-            let option = args.unit_of(field).and_then(|unit| quantity.factor(unit).ok());
-            // The factor of the field's option, and whether there is such an option.
-            let (given, is_given) = match *field {
+            let unit_factor = args.unit_of(field).and_then(|unit| quantity.factor(unit).ok());
+            // `has_option`: an option states the unit of the field. `option_factor`: the factor of
+            // this unit; always `None` for lat, lng and heading.
+            let (option_factor, has_option) = match *field {
                 "speed" => (args.speed_unit, args.speed_unit.is_some()),
                 "alt" => (args.alt_unit, args.alt_unit.is_some()),
-                "acc" => (option, args.unit_of(field).is_some()),
+                "acc" => (unit_factor, args.unit_of(field).is_some()),
                 "lng" => (None, args.unit_of("lng").or(args.unit_of("lat")).is_some()),
                 _ => (None, args.unit_of(field).is_some()),
             };
             let value = sample.get(column.at).map_or("", String::as_str);
             let name = &columns[column.at];
-            check_name((field, name, value), quantity, is_given, given)?;
-            // A unit after a value, as in `36 km/h`, overrides the option.
+            check_name((field, name, value), quantity, has_option, option_factor)?;
+            // The decoder converts a value with a unit, such as `36 km/h`, by that unit and not by
+            // the option. So the two units may differ.
             let stated = column.unit.filter(|_| quantity.unit_after_number(value).is_none());
-            let factor = given.or(option);
-            check_row_of_units((field, name, value), quantity, stated, is_given, factor)?;
+            let factor = option_factor.or(unit_factor);
+            check_row_of_units((field, name, value), quantity, stated, has_option, factor)?;
         }
     }
     let factor = |field: &str, quantity: Quantity, given: Option<f64>| -> Result<Option<f64>> {
@@ -204,13 +209,14 @@ pub(super) fn fields_of_columns(
             }
             _ => column.unit.map(str::to_owned),
         };
-        read.push(format!(
+        descriptions.push(format!(
             "{field} = {name}{}",
             unit.map_or(String::new(), |unit| format!(" ({unit})"))
         ));
     }
     for (index, value) in &more.unknown {
-        read.push(format!("{} {value} means unknown", milepost_decode::formats::FIELDS[*index]));
+        descriptions
+            .push(format!("{} {value} means unknown", milepost_decode::formats::FIELDS[*index]));
     }
     Ok(Fields {
         points: None,
@@ -228,8 +234,9 @@ pub(super) fn fields_of_columns(
     })
 }
 
-/// Returns the mapping of a file other than CSV: its kind determines the places of the fields,
-/// unless `--field` overrides them. `speed_unit`: the unit of the file's speeds, in m/s.
+/// Returns the mapping of a file other than CSV. The file's kind determines the pointer of each
+/// field, unless `--field` states another pointer. `speed_unit`: returns the factor that converts
+/// the file's speeds to m/s.
 pub(super) fn fields_by_names(
     kind: Kind,
     args: &ImportArgs,
@@ -255,14 +262,14 @@ pub(super) fn fields_by_names(
     let mut pointer_of = |field: &'static str| -> Result<Option<Pointer>> {
         let (_, gpx, geojson) =
             *FIELDS.iter().find(|(name, ..)| *name == field).expect("FIELDS has every field");
-        let default_place = match (field, kind) {
+        let default_pointer = match (field, kind) {
             ("acc", Kind::Timeline) => "/accuracy",
             _ if kind.uses_gpx_names() => gpx,
             _ => geojson,
         };
         let Some(name) = given(field) else {
-            let is_absent = default_place.is_empty();
-            return if is_absent { Ok(None) } else { pointer_at(field, default_place).map(Some) };
+            let is_absent = default_pointer.is_empty();
+            return if is_absent { Ok(None) } else { pointer_at(field, default_pointer).map(Some) };
         };
         if let (Some((date, time)), "ts") = (name.split_once('+'), field) {
             more.date = Some(pointer_at("ts", date)?);
@@ -302,8 +309,8 @@ pub(super) fn fields_by_names(
     })
 }
 
-/// Returns the options of the mapping that apply to any kind of file, and the unit of time.
-/// `default_zone`: the zone of times without one if `--zone` is absent.
+/// Returns the options of the mapping that apply to any kind of file, and the unit of time. Times
+/// without a zone are in `default_zone`, unless `--zone` states another.
 fn common_options(args: &ImportArgs, default_zone: Option<Zone>) -> Result<(More, TimeUnit)> {
     const FIELDS_WITH_UNIT: [&str; 5] = ["lat", "lng", "ts", "heading", "acc"];
     if let Some((field, _)) =
