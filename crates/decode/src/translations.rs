@@ -1,7 +1,7 @@
 //! Lists names of the fields in languages other than English. milepost does not read columns and
-//! members with these names, because some of the names also have other meanings. The list has two
-//! uses: an error or a list of unread columns suggests a field, and a name such as
-//! `velocidad_unidad` is recognised as the unit of the speed.
+//! members with these names, because some of the names also have other meanings. The names have two
+//! uses. If a column or member has such a name, a message can name the field that it may hold. A
+//! name such as `velocidad_unidad` is recognised as that of the unit of the speed.
 
 /// Each field with its names in lower case.
 const TRANSLATIONS: [(&str, &[&str]); 7] = [
@@ -186,7 +186,7 @@ const TRANSLATIONS: [(&str, &[&str]); 7] = [
 const DATES: [&str; 8] = ["datum", "fecha", "data", "dato", "päivä", "tarih", "дата", "日期"];
 
 /// Returns the field that a word means in a language other than English. `word`: in lower case,
-/// without spaces and marks between its parts.
+/// without spaces, hyphens or other separators between its parts.
 #[must_use]
 pub fn field_in_other_language(word: &str) -> Option<&'static str> {
     TRANSLATIONS.iter().find(|(_, names)| names.contains(&word)).map(|(field, _)| *field)

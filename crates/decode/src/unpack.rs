@@ -1,6 +1,7 @@
-//! Unpacks payloads in gzip, zstd or CBOR into the text that the formats read.
+//! Unpacks payloads that are compressed with gzip or zstd, and converts CBOR to JSON.
 //!
-//! Guarantee: UTF-8 passes unchanged, because no valid UTF-8 begins like gzip, zstd or this CBOR.
+//! Guarantee: a payload in UTF-8 passes unchanged, because no valid UTF-8 begins with the bytes by
+//! which this module recognises gzip, zstd and CBOR.
 //! The output is limited in bytes and, for compressed payloads, in its ratio to the input.
 //! Unpacking stops at the limit.
 
@@ -29,8 +30,8 @@ const SINGLE_FLOAT: u8 = 0xfa;
 const WHOLE_SINGLE_MAX: f64 = 16_777_216.0;
 
 /// Unpacks a payload; `None` if it is neither gzip nor zstd nor CBOR. CBOR may be compressed.
-/// `is_json`: the format reads JSON, so CBOR is allowed; `is_time`: returns whether a member of
-/// this name may be the time.
+/// `is_json`: the format reads JSON, so CBOR is allowed. `is_time`: returns whether a member with
+/// the given name may hold the time of the fix.
 ///
 /// # Errors
 /// The payload cannot be unpacked, or exceeds a limit.
@@ -71,6 +72,8 @@ fn is_cbor(payload: &[u8]) -> bool {
     matches!(payload, [0x80..=0xbf, ..] | [0xd9, 0xd9, 0xf7, ..])
 }
 
+/// Creates the refusal of damaged gzip, zstd or CBOR. Its reason is that of any payload that cannot
+/// be read as text.
 fn unreadable(detail: String) -> Refusal {
     Refusal::new(Reason::InvalidUtf8, detail)
 }
@@ -82,8 +85,8 @@ fn gzip(payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     read.map(|_| unpacked).map_err(|error| unreadable(format!("gzip: {error}")))
 }
 
-/// Unpacks concatenated zstd frames, as gzip allows concatenated members. May return a block, 128
-/// KiB, more than `limit`.
+/// Unpacks all zstd frames of a payload, just as [`gzip`] unpacks all gzip members. May exceed
+/// `limit` by up to 128 KiB, the size of a block.
 fn zstd(mut payload: &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     let mut unpacked = Vec::new();
     for _ in 0..ZSTD_FRAMES_MAX {
@@ -104,7 +107,8 @@ fn frame(payload: &mut &[u8], limit: usize) -> Result<Vec<u8>, Refusal> {
     });
     match read {
         Err(error) => return Err(unreadable(format!("zstd: {error}"))),
-        // The frame is too long. The caller rejects the payload for the length of this result.
+        // The frame exceeds `limit`. Return a result that is too long as well: its length makes the
+        // caller reject the payload.
         Ok(false) => return Ok(vec![0; limit + 1]),
         Ok(true) => {}
     }
@@ -128,7 +132,7 @@ struct CborToJson<'a> {
     is_short_float: bool,
     /// The last key of a map.
     key: String,
-    /// Returns whether a member of this name may be the time.
+    /// Returns whether a member with the given name may hold the time of the fix.
     is_time: &'a dyn Fn(&str) -> bool,
     /// The tag before the current item, if it has one.
     tag: Option<u64>,
@@ -179,7 +183,7 @@ impl<'a> CborToJson<'a> {
         }
     }
 
-    /// Writes an item, of which only the header was read.
+    /// Writes an item. So far, only the header of the item was read.
     fn item(&mut self, header: Header, depth: usize) -> Result<(), Refusal> {
         if self.out.len() > self.bytes_max {
             return refuse(
@@ -190,7 +194,8 @@ impl<'a> CborToJson<'a> {
         match header {
             Header::Positive(number) => self.scalar(&number),
             Header::Negative(number) => self.scalar(&(-1 - i128::from(number))),
-            // A time in a float of 32 bits may be a minute off: write only its certain digits.
+            // A time in a float of 32 bits may be a minute off. Write it without the digits that
+            // the float does not determine.
             Header::Float(number)
                 if self.is_short_float
                     && number.abs() >= WHOLE_SINGLE_MAX
@@ -219,6 +224,7 @@ impl<'a> CborToJson<'a> {
                     (None, _) => self.scalar(&()),
                     (Some(false), Some(number)) => self.scalar(&number),
                     (Some(true), Some(number)) => self.scalar(&(-1 - i128::from(number))),
+                    // The JSON gets this string in place of the number. The conversion goes on.
                     (Some(_), None) => self.scalar(&"a bignum of more than 64 bits"),
                 }
             }
@@ -288,8 +294,9 @@ impl<'a> CborToJson<'a> {
             .expect("writing a scalar to memory cannot fail");
     }
 
-    /// Writes a float of 32 bits with all its digits and with an exponent: `1.7958637e+9`. The plus
-    /// of the exponent marks the number as rounded, see `exponent.rs`.
+    /// Writes a float of 32 bits with the fewest digits that identify the float, and with an
+    /// exponent: `1.7958637e+9`. The plus of the exponent marks the number as rounded, see
+    /// `exponent.rs`.
     fn rounded(&mut self, number: f64) {
         #[expect(clippy::cast_possible_truncation, reason = "the float was sent with 32 bits")]
         let shortest = format!("{:e}", number as f32);

@@ -201,8 +201,8 @@ impl Spool {
         Ok(file)
     }
 
-    /// Reserves a sequence number, and bytes of `bytes_max`, before the write, so that concurrent
-    /// writes together stay within `bytes_max`.
+    /// Reserves a sequence number and the file's bytes. A write must reserve its bytes first, or
+    /// concurrent writes could together exceed `bytes_max`.
     fn reserve(&self, bytes: u64, positions: u64) -> Result<File, StoreError> {
         let mut state = self.state();
         if state.bytes + bytes > self.bytes_max {
@@ -344,8 +344,8 @@ fn create_durably(dir: &Path) -> io::Result<()> {
         dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if dir.exists() {
         // An earlier milepost process may have created the directory and been killed before the
-        // fsync. If this process may not fsync the parent, an earlier process was not allowed to
-        // create a directory in the parent either, so the error is harmless.
+        // fsync. If this process lacks the permission for the fsync of the parent, an earlier
+        // process lacked the permission to create a directory there. So the error is harmless.
         use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
         let is_harmless = |error: &io::Error| {
             matches!(

@@ -70,7 +70,7 @@ pub(super) struct Quirks {
     /// Paths of the values that `ignored_kind` reads.
     pub(super) extra: &'static [&'static str],
     /// Paths at which nearly every payload has the same string, with that string.
-    pub(super) usual: &'static [(&'static str, &'static str)],
+    pub(super) usual_strings: &'static [(&'static str, &'static str)],
     /// Names of further members that the devices send. The format does not read them.
     pub(super) unread: &'static [&'static str],
     /// Returns the kind of a valid message without a fix; `None` for a message to be decoded.
@@ -86,7 +86,7 @@ impl Quirks {
         root_is_optional: false,
         ts_is_beside_root: false,
         extra: &[],
-        usual: &[],
+        usual_strings: &[],
         unread: &[],
         ignored_kind: |_, _| Ok(None),
     };
@@ -146,7 +146,7 @@ impl Mapping {
     /// Creates the mapping of a file of GeoJSON features.
     pub fn of_features(fields: Fields) -> Self {
         let mapping = Self::new(fields);
-        Self { quirks: Quirks { usual: &TYPES_OF_FEATURE, ..mapping.quirks }, ..mapping }
+        Self { quirks: Quirks { usual_strings: &TYPES_OF_FEATURE, ..mapping.quirks }, ..mapping }
     }
 
     pub(super) fn shipped(fields: Fields, quirks: Quirks) -> Self {
@@ -180,7 +180,7 @@ impl Mapping {
         for (index, path) in quirks.extra.iter().enumerate() {
             paths.add([*path], EXTRA + index);
         }
-        quirks.usual.iter().for_each(|(path, text)| paths.set_usual(path, text));
+        quirks.usual_strings.iter().for_each(|(path, text)| paths.set_usual(path, text));
         let root = quirks.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
         let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);

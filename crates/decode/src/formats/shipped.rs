@@ -19,7 +19,7 @@ struct Shipped {
     /// field.
     at: [&'static str; 6],
     ts: (&'static str, TimeUnit),
-    /// `None`: the source defines the unit.
+    /// `None`: the format defines no unit, so the source in the configuration states the unit.
     speed_unit: Option<SpeedUnit>,
     /// Pointer of an array of points, if a message can hold several.
     points: Option<&'static str>,
@@ -36,7 +36,7 @@ const COORDS: [&str; 6] = [
 ];
 
 static SHIPPED: [Shipped; 6] = [
-    // `_type` is the kind of the message; iOS sends -1 for unknown.
+    // `_type` is the kind of the message. The app for iOS sends -1 for an unknown value.
     // https://owntracks.org/booklet/tech/json/
     Shipped {
         name: "owntracks",
@@ -44,12 +44,12 @@ static SHIPPED: [Shipped; 6] = [
         ts: ("/tst", TimeUnit::Seconds),
         speed_unit: Some(SpeedUnit::KilometresPerHour),
         points: None,
-        // Greenwich devices, and apps before 2015, send numbers as strings.
+        // OwnTracks Greenwich trackers, and apps from before 2015, send numbers as strings.
         quirks: Quirks {
             numbers_may_be_strings: true,
             negative_is_unknown: true,
             extra: &["_type"],
-            usual: &[("_type", "location")],
+            usual_strings: &[("_type", "location")],
             unread: &[
                 "_id",
                 "BSSID",
@@ -71,7 +71,7 @@ static SHIPPED: [Shipped; 6] = [
                 "topic",
                 "vac",
             ],
-            ignored_kind: owntracks,
+            ignored_kind: ignored_by_owntracks,
             ..Quirks::NONE
         },
     },
@@ -92,7 +92,7 @@ static SHIPPED: [Shipped; 6] = [
         quirks: Quirks {
             root: &["position"],
             extra: &["event"],
-            ignored_kind: traccar,
+            ignored_kind: ignored_by_traccar,
             ..Quirks::NONE
         },
     },
@@ -112,7 +112,8 @@ static SHIPPED: [Shipped; 6] = [
             ..Quirks::NONE
         },
     },
-    // Codec JSON over MQTT: `latlng` is one string; everything else is named by its AVL id.
+    // Codec JSON over MQTT. `latlng` holds both coordinates in one string. The device's I/O values
+    // have AVL ids as keys.
     // https://wiki.teltonika-gps.com/view/Codec_JSON
     Shipped {
         name: "teltonika",
@@ -132,7 +133,7 @@ static SHIPPED: [Shipped; 6] = [
             lat_lng_is_one_string: true,
             root: &["state", "reported"],
             extra: &["CMD", "RSP"],
-            ignored_kind: teltonika,
+            ignored_kind: ignored_by_teltonika,
             ..Quirks::NONE
         },
     },
@@ -149,7 +150,7 @@ static SHIPPED: [Shipped; 6] = [
             root: &["values"],
             root_is_optional: true,
             ts_is_beside_root: true,
-            ignored_kind: thingsboard,
+            ignored_kind: ignored_by_thingsboard,
             ..Quirks::NONE
         },
     },
@@ -191,7 +192,7 @@ pub fn shipped(name: &str, speed_unit: Option<SpeedUnit>) -> Option<Mapping> {
     Some(Mapping::shipped(fields, *quirks))
 }
 
-fn owntracks(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
+fn ignored_by_owntracks(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
     let kind = &found[EXTRA];
     Ok(Some(match kind.as_text().unwrap_or_default() {
         "location" => return Ok(None),
@@ -212,13 +213,12 @@ fn owntracks(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
     }))
 }
 
-/// Ignores an event: it repeats a position that the Traccar server forwards in a message of its
-/// own.
-fn traccar(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
+/// Ignores an event. The Traccar server forwards the position of an event in another message, too.
+fn ignored_by_traccar(found: &Found<'_>, _: &[u8]) -> Result<Option<Ignored>, Refusal> {
     Ok((!found[EXTRA].is_missing()).then_some(Ignored::Event))
 }
 
-fn teltonika(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
+fn ignored_by_teltonika(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
     let (latlng, reported) = (&found[LAT], &found[ROOT]);
     let is_command = !(found[EXTRA].is_missing() && found[EXTRA + 1].is_missing());
     match reported {
@@ -234,7 +234,7 @@ fn teltonika(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal>
     }
 }
 
-fn thingsboard(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
+fn ignored_by_thingsboard(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusal> {
     match (found[LAT].is_missing() && found[LNG].is_missing(), json.starts_with(b"[")) {
         (true, true) => refuse(Reason::WrongShape, "the array contains another array"),
         (true, false) => telemetry(json, "format thingsboard reads latitude and longitude"),
@@ -242,7 +242,7 @@ fn thingsboard(found: &Found<'_>, json: &[u8]) -> Result<Option<Ignored>, Refusa
     }
 }
 
-/// Ignores a message without a position. `reads`: the names that the format reads, for errors.
+/// Ignores a message without a position. `reads`: the names that the format reads, for the error.
 ///
 /// # Errors
 /// The message has a position under other names.
