@@ -13,8 +13,8 @@ use milepost_decode::metres;
 
 /// Maximum `acc` in metres: the place of a less accurate fix is ignored, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
-/// A movement is impossible if it is longer than 100 m plus 100 m for each second. The limit is the
-/// same for every vehicle; `driver_days_mv` has a limit for each, in `trip_rules`.
+/// A movement is impossible if it is longer than 100 m plus 100 m for each second. This limit is the
+/// same for every vehicle. `driver_days_mv` has one for each vehicle, in `trip_rules`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
 
@@ -33,7 +33,8 @@ pub(super) struct Driver {
     pub(super) may_have_crossed: bool,
     /// At the newest good fix, the device was at rest.
     is_at_rest: bool,
-    /// The newest good fix was reached at an impossible speed, so it may be wrong.
+    /// The newest good fix was reached at an impossible speed, and the next fix did not show it to
+    /// be a jump. The newest good fix may still be wrong.
     is_doubtful: bool,
     /// At a start: the good fix just before the newest good one. No fence was considered at either
     /// of the two, so this one may confirm a crossing. Boxed, because few drivers need it, and only
@@ -63,8 +64,8 @@ impl Driver {
         }
         // First decide what `Watch::tick` would have decided just before this insert. Otherwise the
         // events would depend on the times of the polls.
-        let is_undecided = self.accept_lone_crossings(fix.inserted_at, rules, out);
-        if self.may_have_crossed && !is_undecided {
+        let has_undecided_crossing = self.accept_lone_crossings(fix.inserted_at, rules, out);
+        if self.may_have_crossed && !has_undecided_crossing {
             for (fence, stay) in self.fences.inside_mut() {
                 let areas: Vec<&Area> = rules.areas_of(fence, &fix.driver_id).collect();
                 stay.judge_stay_at_time(fix.inserted_at, (&fix.driver_id, fence), &areas, out);
@@ -121,15 +122,19 @@ impl Driver {
             let areas = limited.areas(fence);
             let is_for_driver = |area: &&&Area| area.is_for(&last.driver_id);
             // An area of the fence must still be valid when the silence becomes known.
-            let counts = |ms: &i64| {
+            let is_valid_when_known = |ms: &i64| {
                 let known_at = since.saturating_add(*ms).min(now);
                 areas.iter().filter(is_for_driver).any(|area| area.is_valid(known_at))
             };
             let valid = areas.iter().filter(is_for_driver).filter(|area| area.is_valid(last.ts));
-            valid.filter_map(|area| area.limits.silent_for_ms).filter(counts).max()
+            valid.filter_map(|area| area.limits.silent_for_ms).filter(is_valid_when_known).max()
         };
         let fence_limit = self.fences.inside().filter_map(silence_limit).max();
-        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a time")]
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            reason = "a fraction of a millisecond does not matter"
+        )]
         let rhythm_limit = (self.rhythm.usual() as f64 * rules.silent_gaps) as i64;
         let fleet_limit = rules.silent_for.map(|silent_for| silent_for.max(rhythm_limit));
         fence_limit.or(fleet_limit).filter(|ms| *ms < i64::MAX)
@@ -155,10 +160,10 @@ impl Driver {
         self.last_good = Some(fix);
     }
 
-    /// Accepts the crossings of the newest good fix once [`ALONE_MS`] have passed since its insert
-    /// without another fix; at once those that a restored fix confirms. `now` is by the server's
-    /// clock. Returns `true` while a crossing waits only for [`ALONE_MS`] to pass. Meanwhile,
-    /// neither a stay nor a silence can be judged.
+    /// Accepts the crossings of the newest good fix. Crossings that a restored fix confirms are
+    /// accepted at once; the others once [`ALONE_MS`] have passed since the insert of the good fix
+    /// without another fix. `now` is by the server's clock. Returns `true` while a crossing waits
+    /// only for [`ALONE_MS`] to pass. Meanwhile, neither a stay nor a silence can be judged.
     pub(super) fn accept_lone_crossings(
         &mut self,
         now: i64,
@@ -189,10 +194,10 @@ impl Driver {
         false
     }
 
-    /// Accepts the crossings of the newest good fix that `next` confirms. Accepts all of them if no
-    /// fix followed the newest good one for [`ALONE_MS`], the device was not at rest, and a vehicle
-    /// could get to the good fix. Returns the fences whose crossings are not accepted: for these
-    /// fences, the good fix was wrong.
+    /// Accepts the crossings of the newest good fix that `next` confirms. Accepts all its crossings
+    /// if these conditions hold: no fix followed the good fix for [`ALONE_MS`], the device was not
+    /// at rest, and the good fix was not reached at an impossible speed. Returns the fences whose
+    /// crossings are not accepted: for these fences, the good fix was wrong.
     fn confirm_crossings(
         &mut self,
         next: &Fix,
@@ -205,8 +210,9 @@ impl Driver {
         self.may_have_crossed = false;
         let crossed = Surroundings::locate(good, &self.fences, rules).crossed;
         let crossed_by_next = Surroundings::locate(next, &self.fences, rules).crossed;
-        // Measure by the device's clock, too, how long the fix was alone. A device that was offline
-        // sends all its fixes at once, so the times of their inserts do not show it.
+        // `accept_lone_crossings` measures by the server's clock how long the good fix was alone.
+        // Measure this also by the device's clock. A device that was offline sends all its fixes at
+        // once, so the times of their inserts do not show how long the good fix was alone.
         let is_alone = next.ts - good.ts > ALONE_MS && !self.is_at_rest && !self.is_doubtful;
         let (accepted, wrong) =
             crossed.into_iter().partition(|fence| is_alone || crossed_by_next.contains(fence));
@@ -235,8 +241,9 @@ impl Driver {
             self.fences.insert(&fence, Stay::after(&crossing));
             out.push(crossing);
             let place = [fix.lng, fix.lat];
-            let has_border_here = |area: &&Area| kind == Kind::Left || area.contains(fix.ts, place);
-            let areas = rules.areas_of(&fence, &fix.driver_id).filter(has_border_here);
+            // The driver leaves all areas of the fence, but enters only those around the fix.
+            let is_crossed = |area: &&Area| kind == Kind::Left || area.contains(fix.ts, place);
+            let areas = rules.areas_of(&fence, &fix.driver_id).filter(is_crossed);
             judge_hours(&fix, &fence, areas, out);
             if kind == Kind::Left {
                 self.speeding.leave(&fix, &fence, out);
@@ -253,7 +260,10 @@ fn sort_key(fix: &Fix) -> (i64, u32) {
 /// Returns whether no vehicle can cover the distance between two fixes in the time between them.
 fn is_impossible(from: &Fix, to: &Fix) -> bool {
     let ms = to.ts - from.ts;
-    #[expect(clippy::cast_precision_loss, reason = "at most an hour")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "`reach` is called only if `ms` is at most an hour"
+    )]
     let reach = || JUMP_M + JUMP_M_PER_MS * ms as f64;
     ms <= GAP_MS_MAX && metres([from.lat, from.lng], [to.lat, to.lng]) > reach()
 }
