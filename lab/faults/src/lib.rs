@@ -1,10 +1,11 @@
-//! `lab faults` causes faults on demand. It runs the real binary between real servers, with proxies
-//! between them that cut, hang and delay connections and swallow answers; then it judges the
-//! result.
+//! `lab faults` causes faults on demand. It runs the real binary between real servers. Proxies
+//! between the binary and the servers cut, hang and delay connections, and swallow answers. Then
+//! `lab faults` judges the result.
 //!
-//! A row holds when every fix that the broker acknowledged is stored once, milepost recovered in
-//! time without help, and its memory stayed small. A row that fails prints its seed and the command
-//! that repeats it.
+//! Each row of the printed table is one fault. A row holds when every fix that the broker
+//! acknowledged is stored once, milepost recovered in time without help, and its memory stayed
+//! small. For a row that does not hold, `lab faults` prints the seed and the command that repeats
+//! the row.
 
 mod broker_rows;
 mod cluster_rows;
@@ -21,7 +22,7 @@ mod spool_rows;
 mod tls_rows;
 mod watch;
 
-pub use self::mistakes::KEEPS_NO_FIELD;
+pub use self::mistakes::KEEPS_NO_FIELD_PATCH;
 
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -44,8 +45,10 @@ const RECOVERY_MAX: Duration = Duration::from_secs(10);
 /// A debug build of `lab` runs debug builds of milepost. Their executable is 40 MiB larger, and
 /// much of it is resident: in the same row, a debug build had 66 MiB, an optimised build 36 MiB.
 const RSS_BYTES_MAX: u64 = if cfg!(debug_assertions) { 96 << 20 } else { 64 << 20 };
-/// How long the verifier waits for a further row, and longest time for a member to end.
+/// The verifier stops waiting for missing fixes when no new fix has been stored for this time.
 const VERIFY_WITHIN: Duration = Duration::from_secs(60);
+/// Longest time for a member to end after SIGTERM.
+const TERMINATE_WITHIN: Duration = Duration::from_secs(60);
 /// Longest time until the rows of a table must be visible in its view.
 const VIEW_WITHIN: Duration = Duration::from_secs(5);
 const MIB: f64 = 1_048_576.0;
@@ -74,8 +77,8 @@ pub struct Arguments {
     /// List the rows and exit
     #[arg(long)]
     list: bool,
-    /// Run against mileposts with planted mistakes: each must fail its row; with --only, only the
-    /// mistakes of these rows
+    /// Test the laboratory itself: build mileposts with planted mistakes, and check that each
+    /// mistake makes its row or test fail. With --only, only the mistakes of these rows and tests
     #[arg(long)]
     prove: bool,
 }
@@ -105,9 +108,9 @@ struct Finding {
 }
 
 impl Finding {
-    /// Describes each condition that does not hold. The recovery time is not judged in the quick
-    /// subset, because that subset runs at the same time as other tests: there a member must only
-    /// recover before the wait ends.
+    /// Describes each condition that does not hold. Ignores the recovery time in the quick subset,
+    /// because that subset runs at the same time as other tests: in it, a member must only recover
+    /// before [`run_scene`] stops waiting.
     fn violations(&self, is_quick: bool) -> Vec<String> {
         let mut violations = Vec::new();
         let Verdict { lost, duplicates_in_fixes, never_sent, .. } = &self.verdict;
@@ -167,11 +170,11 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
         row.setup.tls |= arguments.tls;
     }
     for name in &arguments.only {
-        let is_test = arguments.prove
+        let has_mistake = arguments.prove
             && mistakes::COMMAND_MISTAKES.iter().any(|mistake| mistake.test == name);
         ensure!(
-            is_test || all.iter().any(|row| row.name == name),
-            "no row is called {name}; --list names them"
+            has_mistake || all.iter().any(|row| row.name == name),
+            "no row is called {name}; --list prints the names of all rows"
         );
     }
     let chosen = |row: &&Row| match arguments.only.as_slice() {
@@ -266,7 +269,7 @@ fn prove(rows: &[Row], arguments: &Arguments) -> Result<bool> {
         let is_found = lab_harness::patched::test_fails(test, &binary)?;
         all_found &= is_found;
         let verdict = if is_found { "found" } else { "NOT FOUND" };
-        say(&format!("a milepost that {description}, by {test}: {verdict}"));
+        say(&format!("a milepost that {description}, in test {test}: {verdict}"));
     }
     Ok(all_found)
 }
@@ -306,7 +309,7 @@ fn run_scene(row: &Row, scene: &mut Scene) -> Result<Finding> {
     let mut unclean_exit = None;
     let mut codes = Vec::new();
     for member in &mut scene.members {
-        codes.push((member.client_id.clone(), member.milepost.terminate(VERIFY_WITHIN)?));
+        codes.push((member.client_id.clone(), member.milepost.terminate(TERMINATE_WITHIN)?));
     }
     for (client_id, code) in codes {
         if !scene.allows_exit_code(code) {
@@ -360,12 +363,12 @@ fn table(findings: &[Finding]) -> Table {
             finding;
         let Verdict { lost, duplicates_in_fixes, duplicates_raw, .. } = verdict;
         let counts = [messages, lost, duplicates_in_fixes, duplicates_raw].map(u64::to_string);
-        let times = [
+        let measured = [
             format!("{:.1} s", recovered.as_secs_f64()),
             format!("{:.1} MiB", *peak_rss_bytes as f64 / MIB),
             unacked.map_or("–".to_owned(), |unacked| unacked.to_string()),
         ];
-        [(*description).to_owned()].into_iter().chain(counts).chain(times).collect()
+        [(*description).to_owned()].into_iter().chain(counts).chain(measured).collect()
     }));
     table
 }

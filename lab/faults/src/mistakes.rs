@@ -11,7 +11,7 @@ pub(crate) struct Mistake {
 }
 
 /// Patch for a milepost that keeps none of the values from which fields are computed.
-pub const KEEPS_NO_FIELD: &str = include_str!("mistakes/keeps_no_field.diff");
+pub const KEEPS_NO_FIELD_PATCH: &str = include_str!("mistakes/keeps_no_field.diff");
 
 pub(crate) const ALL: [Mistake; 12] = [
     Mistake {
@@ -72,7 +72,7 @@ pub(crate) const ALL: [Mistake; 12] = [
     Mistake {
         description: "keeps none of the values of fields",
         rows: &["field"],
-        patch: KEEPS_NO_FIELD,
+        patch: KEEPS_NO_FIELD_PATCH,
     },
 ];
 

@@ -40,7 +40,7 @@ pub(super) const ALL: [Mistake; 5] = [
     Mistake {
         description: "keeps none of the values of fields",
         row: "field",
-        plant: Plant::Patch(lab_faults::KEEPS_NO_FIELD),
+        plant: Plant::Patch(lab_faults::KEEPS_NO_FIELD_PATCH),
     },
 ];
 
