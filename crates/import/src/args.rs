@@ -65,8 +65,8 @@ impl Kind {
             .map(|(_, kind)| *kind)
     }
 
-    /// Returns the kind of a file. `head`: the file's first bytes. `named`: the kind that its name
-    /// states, which the content of an XML or JSON file overrides.
+    /// Returns the kind of a file. `head`: the file's first bytes. `named`: the kind that the name
+    /// of the file states. The content of an XML or JSON file overrides `named`.
     pub(super) fn from_content(head: &[u8], named: Self) -> Self {
         let text = head_text(head);
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
@@ -223,9 +223,9 @@ impl ImportArgs {
         Ok(())
     }
 
-    /// Returns the fields whose unit an option states. Leaves out the speed of GeoJSON: there
-    /// `--speed-unit` is mandatory, so it does not show that the operator knows of a unit that the
-    /// file states.
+    /// Returns the fields whose unit an option states. Leaves out the speed of GeoJSON:
+    /// `--speed-unit` is mandatory for GeoJSON, so this option does not show that the operator
+    /// knows of a unit that the file states.
     pub(super) fn settled_units(&self, kind: Kind) -> Vec<&str> {
         let alt = self.alt_unit.map(|_| "alt");
         let speed = self.speed_unit.filter(|_| kind != Kind::GeoJson).map(|_| "speed");

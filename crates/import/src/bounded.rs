@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_is_that_of_the_next_byte_across_refills() {
+    fn line_of_the_next_byte_is_correct_after_refills() {
         let text = "a line\n".repeat(3 * BUFFER_BYTES / 7) + "end";
         let mut reader = Bounded::new(text.as_bytes(), usize::MAX);
         let mut read = 0;
@@ -92,7 +92,7 @@ mod tests {
             let bytes = reader.fill_buf().unwrap().len().min(1_000);
             reader.consume(bytes);
             read += bytes;
-            // As in a parser, only a few positions ask for their line.
+            // Ask for the line at only a few positions, as a parser does.
             if read.is_multiple_of(7) || read == text.len() {
                 let before = &text.as_bytes()[..read];
                 assert_eq!(reader.line(), 1 + memchr_iter(b'\n', before).count() as u64);

@@ -56,8 +56,8 @@ const OTHER_MEANINGS: [&str; 22] = [
     "west",
 ];
 
-/// Returns whether the name of a column ends in a word for a time or date and the city of a zone:
-/// `timestamp_berlin`.
+/// Returns whether the name of a column ends in a word for a time or date, followed by the city of
+/// a zone. An example is `timestamp_berlin`.
 pub(super) fn ends_in_city(name: &str) -> bool {
     let is_time = |word: &String| {
         let translated = field_in_other_language(word);

@@ -166,9 +166,9 @@ fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
     !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
 }
 
-/// Returns `found`, a column of times, if its times have dates. Otherwise returns another column of
-/// times that have dates; `found` if there is none. A small number counts as a time without a date,
-/// because it may count from the start of a recording.
+/// Returns a column of times that have dates. This is `found`, a column of times, if its times have
+/// dates, and otherwise another column. Returns `found` if no column has such times. A small number
+/// counts as a time without a date, because it may count from the start of a recording.
 fn dated_column(columns: &[String], sample: &[String], found: Column) -> Column {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     // As Unix time, a number of up to seven digits is in 1970.
@@ -188,7 +188,7 @@ fn dated_column(columns: &[String], sample: &[String], found: Column) -> Column 
 /// Returns the column whose name says that its times are in UTC. GPS time counts as UTC.
 ///
 /// # Errors
-/// Two columns have the same such name.
+/// Two columns have the same name, and this name says that their times are in UTC.
 pub(super) fn column_in_utc(columns: &[String]) -> Result<Option<Column>> {
     const TIMES: [&str; 10] = [
         "utcdatetime",
@@ -206,7 +206,8 @@ pub(super) fn column_in_utc(columns: &[String]) -> Result<Option<Column>> {
 }
 
 /// Returns the column of UTC times beside `local`, a column of times without a zone. Returns
-/// `local` if there is no such column, or if the two have the same times in the first rows.
+/// `local` if there is no column of UTC times, or if both columns have the same times in the first
+/// rows.
 ///
 /// # Errors
 /// The file has times of day in UTC that differ from those of `local`, but no date in UTC.
@@ -227,7 +228,7 @@ fn utc_column(
         && !is_clock_in_digits(value(utc.at));
     let first =
         Some((local_value, value(utc.at))).filter(|(local, utc)| !is_same_clock(local, utc));
-    // The two may differ only after a clock change.
+    // The two columns may differ only in the rows after a clock change.
     let shifted = || {
         let times = rows.iter().filter_map(|row| Some((row.get(local.at)?, row.get(utc.at)?)));
         let mut times = times.map(|(local, utc)| (local.as_str(), utc.as_str()));
@@ -318,8 +319,8 @@ fn may_be_part(part: &str, at: usize, rows: &[Vec<String>]) -> bool {
     part == "fraction" || values.all(|value| value.abs() < 60.0)
 }
 
-/// Returns the texts with which the name of a column of minutes may begin: the names of the
-/// coordinate, and the chosen column's name, with and without its word for degrees.
+/// Returns the beginnings that the name of a column of minutes may have. These are the names of the
+/// coordinate, and the name of the chosen column, with and without its word for degrees.
 fn name_prefixes<'n>(names: &[&'n str], own: &'n str) -> Vec<&'n str> {
     const DEGREES: [&str; 7] = ["degrees", "degree", "deg", "grados", "grad", "d", "°"];
     let bare = DEGREES.iter().find_map(|word| own.strip_suffix(word)).filter(|s| !s.is_empty());
@@ -379,8 +380,9 @@ pub(super) fn split_degrees(
 }
 
 /// Returns the column whose name is one of `names`. Tries these names in their order. If several
-/// columns have the name, prefers the one without a unit in words. If all of them have such a unit,
-/// returns none of them: neither `Alt (m HAE)` nor `Alt (m above WGS84)`.
+/// columns have the name, prefers the column without a unit in words. If each of the several
+/// columns has such a unit, returns none of these columns: neither `Alt (m HAE)` nor `Alt (m above
+/// WGS84)`.
 ///
 /// # Errors
 /// Two columns match the same name, and both have no unit or a unit that is a symbol.

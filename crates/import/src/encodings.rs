@@ -24,8 +24,8 @@ const ENCODINGS: [(&Encoding, &str); 11] = [
 ];
 
 /// Returns advice on how to convert a file that has another encoding than windows-1252. `columns`:
-/// the names of the columns, read as windows-1252. The advice names the first encoding in which one
-/// of them names a field.
+/// the names of the columns, read as windows-1252. The advice names the first encoding in which a
+/// column has the name of a field.
 pub(super) fn advice(columns: &[String]) -> Option<String> {
     if columns.iter().all(|name| name.is_ascii() || translated_field(name).is_some()) {
         return None;

@@ -32,9 +32,9 @@ struct Scanner<R> {
 /// members, and their place in the file, for errors.
 pub(super) type CheckFrame<'c> = &'c dyn Fn(&[u8], &str) -> Result<()>;
 
-/// Emits every feature of a FeatureCollection, an array of features, or a single Feature. Several
-/// of these may follow one another. `check`: called with the members before the features, and with
-/// each member after them.
+/// Emits every feature of a FeatureCollection, an array of features, or a single Feature. A file
+/// may have several of these values, one after the other. `check`: called with the members before
+/// the features, and with each member after them.
 pub(super) fn features(input: impl Read, check: CheckFrame<'_>, emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "a FeatureCollection");
     let mut is_first = true;
@@ -58,9 +58,9 @@ pub(super) fn features(input: impl Read, check: CheckFrame<'_>, emit: Emit<'_>) 
     }
 }
 
-/// Emits the elements of a top-level array, or those of the arrays in a top-level object that
-/// `names` lists. Several of these may follow one another, as when the monthly files of Takeout are
-/// joined.
+/// Emits the elements of a top-level array. Of a top-level object, emits the elements of those
+/// arrays whose names are in `names`. A file may have several arrays and objects, one after the
+/// other, for example if the monthly files of Takeout were joined.
 pub(super) fn elements_of(input: impl Read, names: &[&str], emit: Emit<'_>) -> Result<()> {
     let mut scanner = Scanner::new(input, "an export of Google's Timeline");
     scanner.some_token()?;
@@ -253,7 +253,7 @@ impl<R: Read> Scanner<R> {
         emit(&whole.text, whole.length, line)
     }
 
-    /// Emits the elements of the arrays in an object that `names` lists.
+    /// Emits the elements of those arrays of an object whose names are in `names`.
     fn elements_of_members(&mut self, names: &[&str], emit: Emit<'_>) -> Result<()> {
         self.expect(b'{')?;
         let mut skipped = CopiedValue::default();
@@ -299,7 +299,7 @@ impl<R: Read> Scanner<R> {
         Ok(())
     }
 
-    /// Copies a value. Finds its end by matching brackets; those inside strings do not count.
+    /// Copies a value. Finds the end of the value by matching the brackets outside of strings.
     fn value(&mut self, into: &mut CopiedValue) -> Result<()> {
         let mut depth = 0_usize;
         loop {

@@ -1,5 +1,5 @@
-//! Opens the files. Then reads them on a thread of its own: decodes their fixes into positions and
-//! rejects, and collects these in batches.
+//! Opens the files. Then reads them on a separate thread, which decodes their fixes into positions
+//! and rejects, and collects these in batches.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -50,7 +50,7 @@ const SPANS_MAX: usize = 40;
 /// Length of a span: 28 days, the shortest month.
 const SPAN_MS: i64 = 28 * 24 * 3_600_000;
 
-/// Error for a file whose beginning changed since the last run. No more of it is stored.
+/// Error for a file whose beginning changed since the last run. No more of the file is stored.
 const CHANGED: &str = "it no longer begins with the fixes that --resume noted as stored: it was \
                        changed or replaced, or is read with other options; import it without \
                        --resume, or with another state file";
@@ -132,8 +132,8 @@ pub(super) fn open_all(
         let metadata = if is_stdin { None } else { Some(fs::metadata(path)?) };
         ensure!(!metadata.as_ref().is_some_and(fs::Metadata::is_dir), "it is a directory");
         let is_file = metadata.as_ref().is_some_and(fs::Metadata::is_file);
-        // A pipe without a name, such as `/dev/fd/63`, which a shell makes for `<(zcat a.gz)`, has
-        // no other path. A pipe that `mkfifo` made has one.
+        // A pipe that a shell makes for `<(zcat a.gz)`, such as `/dev/fd/63`, has no name in the
+        // file system. A pipe that `mkfifo` made has one.
         let has_name = !is_stdin && path.canonicalize().is_ok();
         ensure!(
             has_name || resume.is_none(),
@@ -286,8 +286,8 @@ impl FileReader<'_> {
     /// fixes that `--resume` noted as stored.
     fn read_file(&mut self, file: Input, args: &ImportArgs) -> Result<()> {
         let Input { path, key, kind, plan, stored, bytes: _, piped } = file;
-        // A file is opened again. A pipe cannot be, so first come the bytes that `open_all` has
-        // read from it, and then the rest.
+        // Open a file again. A pipe cannot be opened again: first read the bytes that `open_all`
+        // has taken from the pipe, and then the rest of the pipe.
         let (head, input): (Vec<u8>, Box<dyn Read>) = match piped {
             Some(Piped(head, pipe)) => (head.clone(), Box::new(Cursor::new(head).chain(pipe))),
             None => {
@@ -333,8 +333,8 @@ impl FileReader<'_> {
         let skipped = stored.map_or(0, Stored::fixes);
         self.marks.push((key, mark));
         let mut emit = |payload: &[u8], length: usize, line: u64| {
-            // The program that writes the file may not have finished the row. So stop before it:
-            // the next run will read it.
+            // The program that writes the file may not have finished this row. So stop before the
+            // row: the next run will read it.
             leaves_open_row = args.resume.is_some()
                 && kind == Kind::Csv
                 && *fault.borrow() == read::UNCLOSED_AT_END;
@@ -346,12 +346,13 @@ impl FileReader<'_> {
             self.counts.fixes += 1;
             if mark.fixes <= skipped {
                 self.counts.skipped += 1;
-                // After the last skipped fix, compare all of them with the state file.
+                // At the last skipped fix, compare all skipped fixes with the state file.
                 let is_last = mark.fixes == skipped;
                 let is_configured = stored.is_some_and(|stored| stored.has_configuration_of(mark));
                 ensure!(!is_last || is_configured, RECONFIGURED);
                 ensure!(!is_last || stored.is_some_and(|stored| stored.matches(mark)), CHANGED);
-                // A batch may close within the next fix. It must not note that less is stored.
+                // A batch may close within the next fix. The mark of the batch must not be behind
+                // the state file.
                 if let Some((_, noted)) = self.marks.last_mut().filter(|_| is_last) {
                     *noted = mark;
                 }
@@ -475,8 +476,8 @@ impl FileReader<'_> {
     fn add_decoded(&mut self, payload: &[u8], line: u64) -> Result<()> {
         let mut decoded = std::mem::take(&mut self.decoded);
         if decoded.omissions.undated > 0 {
-            // A fix without a time has the time of receipt. One reject counts all such fixes of
-            // the payload, because each reject would hold the whole payload.
+            // The decoder gives a fix without a time the time of receipt. One reject counts all
+            // such fixes of the payload, because each reject would hold the whole payload.
             let received_at = self.received_at;
             let mut undated =
                 decoded.positions.extract_if(.., |position| position.ts == received_at);

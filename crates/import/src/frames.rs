@@ -20,7 +20,7 @@ pub(super) struct Frames<'f> {
     settled: Vec<&'f str>,
     /// For each field of [`OPTIONAL`]: whether a point had the field.
     are_read: Cell<[bool; 4]>,
-    /// For each field of [`OPTIONAL`]: the first fault of the field that a frame had before any
+    /// For each field of [`OPTIONAL`]: the first fault that a frame had in this field before any
     /// point had the field.
     pending_faults: RefCell<[Option<String>; 4]>,
 }
@@ -30,7 +30,7 @@ impl<'f> Frames<'f> {
         Self { decoder, settled, are_read: Cell::default(), pending_faults: RefCell::default() }
     }
 
-    /// Checks a frame. `place`: where it is in the file, for errors.
+    /// Checks a frame. `place`: where the frame is in the file, for errors.
     ///
     /// # Errors
     /// A stated unit, reference system or zone differs from the one in which the values are read.
@@ -65,7 +65,7 @@ impl<'f> Frames<'f> {
     /// Adds the points that were read. `is_first`: no point was read before.
     ///
     /// # Errors
-    /// A frame had a fault of some field, and `positions` has the first point with this field.
+    /// A frame had a fault in some field, and `positions` has the first point with this field.
     pub(super) fn add(&self, positions: &[Position], is_first: bool) -> Result<()> {
         let mut are_read = self.are_read.get();
         for position in positions {

@@ -302,8 +302,9 @@ fn is_direction(name: &str) -> bool {
     name.starts_with("wind") || ["direction", "heading", "course", "bearing"].iter().any(is_part)
 }
 
-/// Columns that may be hemispheres, but are not read. Either their names do not say so, or the
-/// first rows have no letter, because the receiver had no fix yet.
+/// Columns that may hold hemispheres, but are not read. Either the name of such a column does not
+/// say that it holds hemispheres, or the first rows have no letter, because the receiver had no fix
+/// yet.
 #[derive(Debug)]
 pub(super) struct UnreadHemispheres {
     /// Columns of lat and lng; `None` for a coordinate whose hemisphere is read.
@@ -324,8 +325,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Returns whether the name can only mean a hemisphere of the coordinate. A `quadrant` is not
-    /// certain: it may be a part of a town.
+    /// Returns whether the name can only mean a hemisphere of the coordinate. The name `quadrant`
+    /// is not certain: a quadrant may be a part of a town.
     fn is_certain(&self, coordinate: usize) -> bool {
         let name = normalised(&self.name);
         let is_clear = match self.notation {

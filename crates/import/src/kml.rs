@@ -16,8 +16,8 @@ use super::xml::{GPX_TIME, OPEN_MAX, XML_BYTES_MAX, check_root, entity_char, rea
 /// memory.
 const TRACK_POINTS_MAX: usize = 500_000;
 
-/// Maximum bytes of the coordinates of a line or an area. They are not kept, but the parser holds
-/// them as one text: a line of a day's fixes, one a second, has some 3 MiB.
+/// Maximum bytes of the coordinates of a line or an area. These coordinates are not kept, but the
+/// parser holds them as one string. The line of a day with one fix per second has some 3 MiB.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum bytes of a time, of a place in a track, and of an element's name.
@@ -38,7 +38,7 @@ struct Placemark {
     has_track: bool,
     has_line: bool,
     /// `altitudeMode` of the open Point or Track. It says whether the height is above the sea or
-    /// above the ground, or whether the map ignores it.
+    /// above the ground, or whether the map ignores the height.
     mode: String,
     /// `altitudeMode` of the open MultiTrack, for its tracks without one.
     tracks_mode: String,
@@ -245,8 +245,8 @@ fn emit_fix(
     let is_some = |number: &&str| !number.is_empty();
     let mut numbers = place.split(is_separator).filter(is_some);
     if numbers.clone().count() > 3 {
-        // The place has decimal commas, or is several places. Emit it unchanged as the latitude,
-        // which the decoder rejects. Emit no longitude and no height.
+        // The text has decimal commas, or holds several places. Emit the whole text as the
+        // latitude, which the decoder rejects. Emit no longitude and no height.
         record.put("lat", place);
         numbers = "".split(is_separator).filter(is_some);
     }

@@ -10,7 +10,7 @@ use milepost_core::batch::Batch;
 use milepost_decode::position::{Accuracy, Altitude, Heading, Position, Speed};
 
 pub(super) const DAY_MS: i64 = 86_400_000;
-/// Maximum number of drivers that the query names. Above it, the query reads all drivers.
+/// Maximum number of drivers that the query names. For more drivers, the query reads all drivers.
 const DRIVERS_MAX: usize = 1_000;
 
 /// Returns the fields that a fix has besides time and place, one bit each.

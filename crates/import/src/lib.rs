@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Guarantee: an import is idempotent. A fix is the same row however often it is imported, even if
-//! a device sent it over MQTT before: its identity is its content. Its `received_at` is its `ts`.
-//! Of two equal fixes, `last_positions` keeps the one that was received later: the one that a
-//! device sent. One insert of a whole batch is in flight at a time, and none while ClickHouse has
-//! many parts to merge. At most three batches are in memory.
+//! a device sent the fix over MQTT before, because the content of a fix is its identity. The
+//! `received_at` of an imported fix is its `ts`. Of two equal fixes, `last_positions` keeps the one
+//! that was received later, which is the one that a device sent. One insert of a whole batch is in
+//! flight at a time, and no insert while ClickHouse has many parts to merge. At most three batches
+//! are in memory.
 //!
 //! Before it stores anything, `import` refuses a file in which it cannot find a required field, or
 //! whose unread columns change the meaning of the others (`row_checks.rs`).

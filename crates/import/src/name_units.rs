@@ -133,7 +133,7 @@ pub(super) fn check_name(
     Ok(())
 }
 
-/// Returns whether a factor is that of a common unit, not the size of a special one.
+/// Returns whether a factor is that of a common unit, and not the size of a special unit.
 fn is_common(quantity: Quantity, factor: f64) -> bool {
     let units: &[&str] = match quantity {
         Quantity::Speed => &["m/s", "km/h", "mph", "knots"],
@@ -165,7 +165,8 @@ pub(super) fn check_row_of_units(
     has_option: bool,
     option_factor: Option<f64>,
 ) -> Result<()> {
-    // The size of a special unit, such as `--alt-unit '0.9144 m'`, may be that of the unread unit.
+    // An option that states the size of a special unit, such as `--alt-unit '0.9144 m'`, may mean
+    // the unread unit.
     let is_common_option = option_factor.is_some_and(|factor| is_common(quantity, factor));
     ensure!(
         has_option && !is_common_option || !quantity.is_unread_unit(value),
@@ -196,7 +197,7 @@ pub(super) fn check_row_of_units(
 /// comments above the names.
 ///
 /// # Errors
-/// One of them states the time of GPS or atomic time (TAI), which are many seconds ahead of UTC.
+/// One of them states GPS time or atomic time (TAI). Both are many seconds ahead of UTC.
 pub(super) fn check_time_scale(
     name: &str,
     row_of_units: Option<&str>,
@@ -237,8 +238,8 @@ fn seconds_ahead(scale: &str) -> Option<u8> {
     }
 }
 
-/// Returns the seconds ahead of UTC of the scale that a comment such as `time system: GPS` or
-/// `times in GPST` states in one of its clauses.
+/// Returns by how many seconds the scale of time that a comment states is ahead of UTC. A clause of
+/// the comment states the scale, such as `time system: GPS` or `times in GPST`.
 fn scale_in_comment(comment: &str) -> Option<u8> {
     if words(comment).iter().any(|word| word.starts_with("utc")) {
         return None;
@@ -293,7 +294,7 @@ fn ends_in_factor(field: &str, name: &str) -> bool {
         }
         _ => false,
     };
-    // The name of the field must precede: in `max10`, `x10` is the end of another word.
+    // The name of the field must precede `x10`: in `max10`, `x10` is the end of another word.
     let joined = words.last().and_then(|last| last.rsplit_once('x'));
     let is_joined = joined.is_some_and(|(stem, end)| is_name_of(field, stem) && is_power(end));
     let after_sign = name.rsplit_once(['*', '×', '/']).map(|(_, end)| end.trim());
@@ -321,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_with_another_or_an_unread_unit_is_refused() {
+    fn name_with_a_different_or_unread_unit_is_refused() {
         use Quantity::{Angle, Length, Speed};
         for (field, name, quantity, has_option, option_factor) in [
             ("speed", "Speed (mph)", Speed, true, Some(1.0 / 3.6)),
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_a_notation_is_allowed_if_the_values_have_its_marks() {
+    fn notation_in_a_name_is_allowed_if_values_have_its_marks() {
         let check = |name, value| check_name(("lat", name, value), Quantity::Angle, false, None);
         for value in ["52°31'12\"N", "N 52 31.2", "-33°54'", "52:31:12 N", "52° 31′ 12″"] {
             for name in ["lat_dms", "Latitude (DMS)", "lat_ddmm", "DDMMSS"] {

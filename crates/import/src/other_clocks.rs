@@ -1,6 +1,7 @@
-//! Checks each row of a CSV file for a lost zone and for lost zeros of its time. Such a fault may
-//! begin in the middle of a file: in London, local time is UTC in winter and an hour ahead of it in
-//! summer, and a spreadsheet turns 235959 into a number as it is, but 001507 into 1507.
+//! Checks each row of a CSV file for a time that has lost its zone or its leading zeros. Such a
+//! fault may begin in the middle of a file. In London, local time is UTC in winter and an hour
+//! ahead of UTC in summer. A spreadsheet that stores times of day as numbers keeps 235959, but
+//! turns 001507 into 1507.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -72,8 +73,8 @@ pub(super) struct OtherClocks {
 }
 
 impl OtherClocks {
-    /// Returns the check of a file; `None` if the file has no such column. `pattern`: the pattern of
-    /// the times; `utc`: a column whose name says that its times are in UTC.
+    /// Returns the check of a file; `None` if the file has no such column. `pattern`: the pattern
+    /// of the times; `utc`: a column whose name says that its times are in UTC.
     pub(super) fn new(
         columns: &[String],
         rows: &[Vec<String>],
@@ -100,8 +101,9 @@ impl OtherClocks {
         (!unix.is_empty() || utc.is_some()).then_some(Self { row_time, ts_name, unix, utc })
     }
 
-    /// Returns an error message if the time of a row has no zone, and is whole quarters of an hour
-    /// from a time in UTC that is not read. `value`: returns the row's value in a column.
+    /// Returns an error message if the time of a row has no zone, and differs by one or more
+    /// quarters of an hour from a time in UTC that is not read. `value`: returns the row's value in
+    /// a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let from_unix = || {
             let time = self.row_time.unix_ms(&value)?;

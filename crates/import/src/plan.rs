@@ -310,9 +310,9 @@ fn row_checks(
     if let Some(why) = rows.iter().find_map(|row| checks.fault(|at| value(row, at))) {
         bail!("{why}");
     }
-    // Add these checks only now, so that the first rows cannot fail them: they must reject single
-    // rows, and never refuse the whole file. The column's name does not prove that it holds
-    // minutes, and rows without a fix may have the time 0.
+    // Add these two checks only now, so that the first rows cannot fail them. These checks must
+    // reject single rows, and never refuse the whole file: the name of a column does not prove that
+    // the column holds minutes, and rows without a fix may have the time 0.
     checks.split_degrees = columns::split_degrees(columns, rows, found);
     checks.short_clock = ShortClock::new(columns, rows, found, time_unit);
     Ok(checks)

@@ -148,7 +148,7 @@ impl Meridiems {
     }
 
     /// Returns an error message if AM or PM in an unread column would change the hour of the row's
-    /// time. A time of a 24-hour clock gets no message, such as 21:00 beside PM.
+    /// time. Returns none for a time of a 24-hour clock, such as 21:00 beside PM.
     fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let stated = |column: &'_ Meridiem| column.is_pm(value(column.at).trim());
         let (column, is_pm) =

@@ -1,6 +1,6 @@
 //! Finds zones and units that an XML file states beside its points. They may be in a comment, in an
-//! attribute such as `tz`, or in an element such as `timezone` or `speedUnit`. The offset of a time
-//! states a zone, too, for example that of the time in the file's metadata.
+//! attribute such as `tz`, or in an element such as `timezone` or `speedUnit`. A time with an
+//! offset states a zone, too, for example the time in the file's metadata.
 
 use std::borrow::Cow;
 
@@ -168,13 +168,13 @@ pub(super) fn zone_attribute(element: &BytesStart<'_>) -> Option<(String, String
     attributes.find_map(|attribute| {
         let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?.trim().to_owned();
         let name = attribute.key.local_name().as_ref().to_owned();
-        // The value `/` makes the name `zone` count, whatever the attribute's value is.
+        // Pass the value `/`, so that the name `zone` counts whatever the attribute's value is.
         (!value.is_empty() && is_zone_name(&name, "/")).then_some((name, value))
     })
 }
 
 /// Returns whether an element or attribute outside of points may state a zone, a unit or a
-/// reference system, or be a time.
+/// reference system, or may hold a time.
 pub(super) fn states_something(name: &str) -> bool {
     is_unit_name(name)
         || names_reference_system(name)
@@ -189,7 +189,7 @@ fn is_time_name(name: &str) -> bool {
 }
 
 /// Returns whether a value is a date and a time of day with an offset. A span of time such as
-/// `10:00-11:30` has none.
+/// `10:00-11:30` has no offset.
 fn is_time_with_offset(value: &str) -> bool {
     Local::default().unix_ms(value).is_ok()
 }

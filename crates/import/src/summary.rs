@@ -14,8 +14,8 @@ use milepost_decode::position::{DriverId, Position, Speed, Timestamp};
 
 /// Speed in m/s that no vehicle reaches: 1,200 km/h.
 const IMPOSSIBLE_MPS: f64 = 333.0;
-/// Distance in metres between two fixes with the same time. A larger distance is explained neither
-/// by noise of the receivers nor by a second of driving.
+/// Largest plausible distance in metres between two fixes with the same time. Neither the noise of
+/// receivers nor a second of driving explains a larger distance.
 const SAME_TIME_METRES: f64 = 1_000.0;
 /// Maximum number of names that are listed.
 const NAMES_MAX: usize = 12;
@@ -45,13 +45,13 @@ pub(super) struct FileSummary {
     half_days_back: u64,
     /// Time of day of the first fix, in milliseconds.
     clock: Option<i64>,
-    /// Another fix has another time of day.
+    /// Some fix has another time of day than the first fix.
     has_other_clock: bool,
     /// Number of fixes whose degrees have a fraction.
     with_fraction: u64,
     /// Distance in metres between consecutive fixes while moving.
     metres_moved: f64,
-    /// Distance in metres that the device's speeds imply for the same pairs of fixes.
+    /// Distance in metres that the device's speeds imply for the pairs of fixes in `metres_moved`.
     metres_by_speed: f64,
     /// Driver, time, latitude and longitude of the previous fix.
     last: Option<(DriverId, Timestamp, f64, f64)>,
@@ -163,7 +163,8 @@ impl FileSummary {
             && driver == fix.driver_id
         {
             let elapsed_ms = fix.ts.unix_ms() - ts.unix_ms();
-            // Without AM and PM, the time goes back by 12 hours less the time between the fixes.
+            // If AM and PM are lost, the time goes back by 12 hours, less the real time between the
+            // two fixes.
             self.half_days_back += u64::from((-43_200_000..-42_000_000).contains(&elapsed_ms));
             let seconds = elapsed_ms.abs() as f64 / 1e3;
             let metres = metres_between([previous_lat, previous_lng], [lat, lng]);

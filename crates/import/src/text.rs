@@ -101,7 +101,8 @@ pub(super) fn refuse_json(head: &[u8]) -> Result<()> {
 }
 
 /// Checks that JSON is GeoJSON. `head`: the beginning of the file, which may end before the first
-/// `"type":"Feature"`. So the members `features` and `coordinates` also prove that it is GeoJSON.
+/// `"type":"Feature"`. So the members `features` and `coordinates` also prove that the file is
+/// GeoJSON.
 ///
 /// # Errors
 /// The file begins with other JSON.

@@ -8,8 +8,9 @@ use milepost_decode::{Local, Zone, field_in_other_language};
 use super::names::{Column, normalised};
 
 /// Returns an error message if an unread column of Unix times shows that the times of the first
-/// rows are not in UTC. This is so if, in all rows that have a time without a zone and a Unix time,
-/// the two differ by the same offset, which is not 0. `pattern`: the pattern of the times.
+/// rows are not in UTC. Compares the two times of each row that has both a time without a zone and
+/// a Unix time. The column shows a zone if the two times differ by the same offset in all these
+/// rows, and the offset is not 0. `pattern`: the pattern of the times.
 pub(super) fn shifted_from_unix_time(
     columns: &[String],
     rows: &[Vec<String>],
@@ -36,10 +37,11 @@ pub(super) fn shifted_from_unix_time(
     ))
 }
 
-/// Returns whether a column of Unix times holds the times of the fixes, by its name: all parts of
-/// the name must be known. `valid_until_epoch` and `eta_timestamp` have unknown parts.
+/// Returns whether a column of Unix times holds the times of the fixes, judged by the name of the
+/// column: all parts of the name must be known. `valid_until_epoch` and `eta_timestamp` have
+/// unknown parts.
 pub(super) fn names_fix_time(name: &str) -> bool {
-    // A part precedes the shorter parts that it contains.
+    // The list has each part before the shorter parts that the part contains.
     const PARTS: [&str; 29] = [
         "milliseconds",
         "microseconds",

@@ -32,7 +32,7 @@ struct Dialect {
     point: &'static str,
     /// Name of the element whose points are planned, not recorded.
     plan: Option<&'static str>,
-    /// Names of elements, and their names in GPX.
+    /// Names of elements, each with its name in GPX.
     names: &'static [(&'static str, &'static str)],
     /// The text of an element `Value` is stored under the name of the parent element.
     has_values: bool,
@@ -319,7 +319,7 @@ struct Extensions {
 }
 
 impl Extensions {
-    /// Names of fields that may be in extensions, and that extensions use for other things, too.
+    /// Names of fields that may be in extensions. Extensions use these names for other things, too.
     const FIELDS: [&str; 3] = ["speed", "course", "ele"];
 
     /// Adds the value of an element. `parent`: the element around it, unless that is the point or

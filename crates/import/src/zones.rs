@@ -99,7 +99,7 @@ impl ZoneCheck {
         let pattern = unit.filter(|_| has_pattern);
         let unix = shifted_from_unix_time(columns, rows, found, pattern);
         let is_stated = local.is_some() || shifted.is_some() || unix.is_some();
-        // A zone that is given can be contradicted only by a column that holds zones.
+        // Only a column that holds zones can contradict a given zone.
         let is_needed = !zones.is_empty() || zone.is_none() && is_stated;
         let zone = zone.cloned();
         let check = Self { ts: ts.at, zone, local, zones, has_pattern, shifted, unix };
@@ -132,7 +132,8 @@ impl ZoneCheck {
         let from_column = self.zones.iter().find_map(|column| {
             let zone = value(column.at);
             let zone = zone.trim();
-            // UTC is no other zone. But the `0` of a flag such as `is_utc` only looks like UTC.
+            // A value that means UTC is no other zone. But the `0` of a flag such as `is_utc` only
+            // looks like UTC.
             let is_other = match column.evidence {
                 Evidence::Name => true,
                 Evidence::Value => is_time_zone(zone),
