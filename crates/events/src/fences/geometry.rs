@@ -124,8 +124,8 @@ impl Side {
 }
 
 /// Returns an error if a ring touches or crosses itself, or if two rings do more than touch. Sweeps
-/// from west to east: sorts the sides by their west ends, and compares each side only with the
-/// later ones that begin no farther east than it ends.
+/// from west to east: sorts the sides by their west ends, and compares each side only with those
+/// later sides whose west end is no farther east than the east end of this side.
 fn check_sides(rings: &[Vec<Place>]) -> Result<(), String> {
     let mut sides: Vec<Side> = Vec::new();
     for (ring, places) in rings.iter().enumerate() {
@@ -256,8 +256,8 @@ fn locate(place: Place, ring: &[Place]) -> Location {
     if is_inside { Location::Inside } else { Location::Outside }
 }
 
-/// Returns the corners of a ring and the midpoint of each side. The midpoints are for a hole whose
-/// every corner lies on another ring: they show on which side of that ring the hole is.
+/// Returns the corners of a ring and the midpoint of each side. If every corner of a hole lies on
+/// another ring, the midpoints show on which side of that ring the hole is.
 fn samples(ring: &[Place]) -> impl Iterator<Item = Place> {
     (0..ring.len()).flat_map(|index| {
         let (a, b) = side(ring, index);

@@ -115,8 +115,8 @@ pub(crate) async fn import(config: &Config, json: &str, args: FenceImportArgs) -
 /// Returns whether the table's text of a shape is that of these polygons. If the text cannot be
 /// read, returns false, so that an import replaces it.
 fn is_shape(stored: &str, polygons: &[Polygon]) -> bool {
-    // Both go through text: the parser of JSON may return a neighbour of the number that was
-    // written, and the neighbour of that number when its text is parsed again.
+    // Parse both from text. The parser of JSON may return a neighbour of the number that was
+    // written, and another neighbour when the text of that result is parsed again.
     let parsed = |json: &str| serde_json::from_str::<Vec<Polygon>>(json).ok();
     let stored = parsed(stored);
     stored.is_some() && stored == parsed(&serde_json::json!(polygons).to_string())

@@ -133,7 +133,7 @@ impl FenceRules {
     }
 }
 
-/// Appends a value that may be NULL in RowBinary: a byte that is 1 for NULL, or 0 and the value.
+/// Appends a value that may be NULL in RowBinary: the byte 1 for NULL, or the byte 0 and the value.
 pub(crate) fn put_nullable<const BYTES: usize>(value: Option<[u8; BYTES]>, row: &mut Vec<u8>) {
     row.push(u8::from(value.is_none()));
     row.extend(value.into_iter().flatten());

@@ -1,5 +1,5 @@
 //! Events that wait for the channels. Each channel has a queue. While the queue is full, the newest
-//! state of each topic waits beside it.
+//! state of each topic waits beside the queue.
 //!
 //! Guarantee: the last state of a topic reaches the broker, however many events wait. Events that a
 //! full queue drops are counted, and are in the table.
@@ -114,12 +114,12 @@ impl Channels {
     }
 
     /// Resumes the deliveries of the previous process. `known`: the events of the last quarter of
-    /// an hour, oldest first. `before`: earlier events, oldest first: the last state of each topic,
-    /// and the events without a state that the broker has not accepted. A channel gets only events
-    /// that it has not accepted. The webhook gets those in `known`. MQTT gets those in `before` and
-    /// in `known`, except states that are older than the last one that the broker accepted for
-    /// their topic: an older state must never replace a newer one. Returns the kind of each state
-    /// that is left out for this reason, and that the broker has not accepted.
+    /// an hour, oldest first. `before`: earlier events, oldest first. These are the last state of
+    /// each topic, and the events without a state that the broker has not accepted. A channel gets
+    /// only events that it has not accepted. The webhook gets those in `known`. MQTT gets those in
+    /// `before` and in `known`, except states that are older than the last one that the broker
+    /// accepted for their topic: an older state must never replace a newer one. Returns the kind of
+    /// each state that is left out for this reason, and that the broker has not accepted.
     pub(super) fn resume(
         &mut self,
         before: Vec<DeliveredEvent>,
@@ -152,8 +152,8 @@ impl Channels {
     }
 
     /// Enqueues events, oldest first. The queue of MQTT gets the events without a state first,
-    /// because states can also wait beside it. If it lacks room even for the events without a
-    /// state, it gets the newest of them, and the older ones are dropped.
+    /// because states can also wait beside it. If the queue lacks room even for the events without
+    /// a state, the queue gets the newest of these events, and the older ones are dropped.
     fn push_resumed(&mut self, mut orders: Vec<(Channel, Event)>) {
         let has_state = |event: &Event| event.kind.changes_state();
         orders.sort_by_key(|(channel, event)| *channel == Channel::Mqtt && has_state(event));

@@ -125,7 +125,7 @@ pub(super) struct QueueEnds {
     /// The erased drivers. Their events are dropped, however long they have waited.
     pub(super) erased: watch::Receiver<Arc<Erased>>,
     /// Counts how often the broker may have lost its retained messages, or the MQTT channel has
-    /// dropped some. When it changes, the main task publishes every state again.
+    /// dropped some. When the count changes, the main task publishes every state again.
     pub(super) retained_lost: watch::Sender<u64>,
 }
 
@@ -264,7 +264,7 @@ impl Outage {
     }
 
     /// Logs that an event was dropped, at most once a minute, whatever the causes. The receiver of
-    /// the answer counts it.
+    /// the answer counts the event.
     pub(super) fn report_dropped(&mut self, event: &Event, why: &str) {
         if self.dropped_log.allow(Instant::now()) {
             let (to, id) = (self.channel.name(), event.id());

@@ -182,9 +182,9 @@ impl<T> Lanes<T> {
         waiting.map(|waiting| &waiting.item)
     }
 
-    /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one delivery: the
-    /// new one if it would wait behind a failure; otherwise another one that waits behind a
-    /// failure, or, if there is none, the new one.
+    /// Enqueues a delivery. If [`WAITING_MAX`] wait already, drops and returns one delivery. This
+    /// is the new delivery if it would wait behind a failure, or if no other delivery that may be
+    /// dropped waits behind a failure. Otherwise it is such another delivery.
     pub(super) fn push(
         &mut self,
         driver_id: String,
@@ -270,8 +270,8 @@ impl<T> Lanes<T> {
             self.forget(&waiting);
             removed.push(waiting.item);
         }
-        // The lane has another first delivery now. If that one has failed, keep the lane's due
-        // time, so that its pause lasts.
+        // The lane has another first delivery now. If that delivery has failed, keep the lane's due
+        // time, so that the pause of that delivery lasts.
         if is_first_older && let Some((at, _)) = self.unschedule(driver_id) {
             self.schedule(driver_id, if has_next_failed { at } else { now });
         } else {
@@ -365,8 +365,9 @@ impl<T> Lanes<T> {
 
     /// Delays the deliveries of a rule whose rate the receiver limits. The delay is `time`, or, if
     /// longer, a pause that doubles until one of them is accepted. Returns when the failed delivery
-    /// may be tried again. Usually that is before the others of its rule. It is after them if none
-    /// was accepted since the previous limit, because the limit may then concern its driver alone.
+    /// may be tried again. Usually that is before the other deliveries of its rule. It is after
+    /// them if no delivery of the rule was accepted since the previous limit, because the limit may
+    /// then concern its driver alone.
     pub(super) fn limit(&mut self, failed: &Waiting<T>, now: Instant, time: Duration) -> Instant {
         let Some(limit) = self.mark_failing(&failed.rule) else { return now + time };
         let next = Limit::next(limit.take(), now, time);

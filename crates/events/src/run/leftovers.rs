@@ -1,9 +1,10 @@
 //! Events of the previous process that are older than the replayed time, and that a channel did not
 //! accept.
 //!
-//! Guarantee: each of them that was written within two days is resumed, or counted as dropped and
-//! logged. Exceptions: the count fails, which is logged; or an event for MQTT became known before
-//! the broker accepted its very first event, perhaps because `events.topic` was not set then.
+//! Guarantee: each such event that was written within two days is resumed, or counted as dropped
+//! and logged. Exceptions: the count fails, which is logged; or an event for MQTT became known
+//! before the broker accepted its very first event, perhaps because `events.topic` was not set
+//! then.
 
 use std::collections::BTreeMap;
 

@@ -5,9 +5,9 @@
 //! accepts the event. Exceptions: the channel refuses the event for good, the channel's queue is
 //! full, or the webhook fails for a quarter of an hour.
 //!
-//! This holds even after kill -9: a new process replays the last quarter of an hour, and the same
-//! fixes give the same events with the same ids. So a channel may receive an event twice, but the
-//! table has it once. All state is in ClickHouse.
+//! The guarantee holds even after kill -9: a new process replays the last quarter of an hour, and
+//! the same fixes give the same events with the same ids. So a channel may receive an event twice,
+//! but the table has it once. All state is in ClickHouse.
 //!
 //! This is a process of its own. It is not part of the consumer, because it must never delay an
 //! insert. It is not part of the map server, whose polls read only each driver's newest fix.
@@ -269,7 +269,8 @@ impl Poller {
         let newest = known.iter().chain(&states).map(|delivered| delivered.event.known_at).max();
         let newest = newest.filter(|known_at| *known_at > now + STEP_MS);
         // After such a step, replay nothing: the fixes from before the step have later insert times
-        // than those after it. Restore them although their insert times are ahead of the clock.
+        // than the fixes after it. Restore the fixes from before the step, although their insert
+        // times are ahead of the clock.
         let (since, fixes_until) = match newest {
             Some(known_at) => (now, known_at.saturating_add(DAY_MS)),
             None => (now - REPLAY_MS, now - REPLAY_MS),

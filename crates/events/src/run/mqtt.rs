@@ -17,10 +17,10 @@ use milepost_core::error_chain;
 /// If a connection of at least this age ends, the broker may have restarted. Younger connections
 /// usually end because a second process uses the same client id.
 const CONNECTION_AGE_MIN: Duration = Duration::from_secs(5);
-/// Pause after a message that was not sound ([`Prospect`]) ended the connection. It applies to all
-/// messages that failed before, for whatever reason, and, while a sound message is due, to doubtful
-/// ones. Without the pause, hundreds of such messages would keep the channel reconnecting while
-/// others wait.
+/// Pause after a message that was not sound ([`Prospect`]) ended the connection. The pause applies
+/// to all messages that failed before, for whatever reason. While a sound message is due, the pause
+/// also applies to doubtful messages. Without the pause, hundreds of such messages would keep the
+/// channel reconnecting while others wait.
 const HANG_UP_PAUSE: Duration = Duration::from_secs(5);
 /// Lowest MQTT reason code that is an error.
 const ERROR_REASON_MIN: u8 = 0x80;
@@ -39,7 +39,7 @@ const LIMIT_LASTS: Duration = Duration::from_secs(60);
 /// between them, and counts in `ends` how often the broker may have lost its retained messages.
 ///
 /// If the broker does not accept an order, only the later orders of the same driver wait. If too
-/// many orders wait, each further one takes the place of an order that waits behind a refusal.
+/// many orders wait, each further order takes the place of one that waits behind a refusal.
 /// Exception: the broker limits the rate, or the next order of some driver is
 /// [doubtful](Prospect::Doubtful). Meanwhile, further orders stay in the queue of the main task,
 /// which keeps the newest state of each topic.
@@ -220,7 +220,8 @@ impl Backlog {
         }
     }
 
-    /// Returns whether to publish every state again: the broker lacks some, and there is room.
+    /// Returns whether to publish every state again: the broker lacks some states, and the lanes
+    /// have room.
     /// Returns true once for all states that were dropped.
     fn take_gap(&mut self) -> bool {
         let has_room = self.lanes.len() <= WAITING_MAX / 2;
@@ -235,7 +236,8 @@ struct Pauses {
     /// Duration of the next pause of all messages.
     pause: Duration,
     /// Until this time, the broker may still limit the rate of all messages. A refusal for a reason
-    /// other than [`LIMITS`] ends this early. Without one, it ends [`LIMIT_LASTS`] after the pause.
+    /// other than [`LIMITS`] ends this time early. Without such a refusal, it ends [`LIMIT_LASTS`]
+    /// after the pause.
     limited_until: Instant,
     /// End of the pause after a message that was not sound ended the connection.
     suspects_resume_at: Instant,
@@ -832,7 +834,8 @@ mod tests {
         assert!(!backlog.can_pull(&pauses, now));
     }
 
-    /// Otherwise no order would be published any more: nothing else makes room.
+    /// If such a limit blocked the lanes, no order would be published any more: nothing else makes
+    /// room.
     #[test]
     fn limit_that_ended_long_ago_does_not_block_full_lanes() {
         let now = Instant::now();

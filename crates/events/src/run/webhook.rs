@@ -122,7 +122,7 @@ impl Posts {
     /// post was [`RETRY_TIME_MAX`] ago.
     ///
     /// A pause that the webhook asked for delays the next posts of the driver. A rate limit delays
-    /// all posts of this rule. It also delays all other posts, but only if this one was sound: one
+    /// all posts of this rule. It also delays all other posts, but only if this post was sound: one
     /// rule whose every post meets a limit must not delay the others for ever.
     fn fail(&mut self, post: Post, pause: Option<Pause>, now: Instant) -> Option<Event> {
         self.is_failing = true;
@@ -520,7 +520,7 @@ mod tests {
     const RATE_LIMIT: Option<Pause> =
         Some(Pause { time: Duration::from_secs(60), is_rate_limit: true });
 
-    /// A limit of one driver, or of one rule, must not become one of all.
+    /// A limit of one driver, or of one rule, must not become a limit of all posts.
     #[test]
     fn rate_limit_of_a_failing_rule_delays_only_that_rule() {
         let now = Instant::now();
@@ -628,7 +628,7 @@ mod tests {
         }
     }
 
-    /// The pause that the webhook asks for counts even if the event that got it is dropped.
+    /// The pause that the webhook asks for counts even if the event of that post is dropped.
     #[test]
     fn dropped_event_slows_later_posts_like_a_retried_one() {
         let now = Instant::now();

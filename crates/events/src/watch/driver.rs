@@ -13,8 +13,8 @@ use milepost_decode::metres;
 
 /// Maximum `acc` in metres: the place of a less accurate fix is ignored, as in `driver_days_mv`.
 pub(crate) const ACCURACY_M_MAX: f64 = 200.0;
-/// A movement is impossible if it is longer than 100 m plus 100 m for each second. This limit is the
-/// same for every vehicle. `driver_days_mv` has one for each vehicle, in `trip_rules`.
+/// A movement is impossible if it is longer than 100 m plus 100 m for each second. This limit is
+/// the same for every vehicle. `driver_days_mv` has one for each vehicle, in `trip_rules`.
 const JUMP_M: f64 = 100.0;
 const JUMP_M_PER_MS: f64 = 0.1;
 

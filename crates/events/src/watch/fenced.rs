@@ -98,8 +98,8 @@ impl Stay {
         }
         let areas: Vec<&Area> = areas.collect();
         let Some(stay) = self.stay_limit(&areas) else { return };
-        // Measure by the device's clock: by the server's, a fix from an outage of ClickHouse would
-        // lengthen the stay by the outage.
+        // Measure by the device's clock. By the server's clock, a fix that is inserted late because
+        // of an outage of ClickHouse would lengthen the stay by the length of the outage.
         let by_device = self.began.ts.saturating_add(stay);
         if fix.ts > by_device && is_any_valid(&areas, by_device) {
             let by_clock = self.began.known_at.saturating_add(stay);

@@ -1,5 +1,5 @@
-//! Decides which inserts to read. Reads new inserts, and reads older ones again, because an insert
-//! gets its time before its rows become visible. While the answering replica may lack older
+//! Decides which inserts to read. Reads new inserts, and reads older inserts again, because an
+//! insert gets its time before its rows become visible. While the answering replica may lack older
 //! inserts, newer ones wait, up to a lag of [`LAG_MAX_MS`].
 //!
 //! Guarantee: if the server's clock is set back, no insert is skipped, unless a replica lags by

@@ -70,9 +70,9 @@ const FIX_COLUMNS: &str = "driver_id, toUnixTimestamp64Milli(ts) AS t, seq, lat,
 /// Maximum number of fixes in one answer, which is held in memory.
 pub(crate) const FIXES_MAX: usize = 200_000;
 /// Maximum difference between the clocks of replicas, in seconds. Rows further ahead of the
-/// server's clock were inserted before it was set back. Spans without an end leave such rows out;
-/// all spans of the first poll have no end. Spans before a step of the clock (`watch::reader`) may
-/// include them.
+/// server's clock were inserted before the clock was set back. Spans without an end leave such rows
+/// out; all spans of the first poll have no end. Spans before a step of the clock (`watch::reader`)
+/// may include them.
 const AHEAD_S_MAX: i64 = STEP_MS / 1_000;
 /// Maximum number of events without a state that a start reads to publish them: half of a channel's
 /// queue, so that newer events find room in it.
