@@ -1,8 +1,8 @@
 //! Reads GeoJSON (RFC 7946): a Feature with a Point, or a FeatureCollection of such Features.
 //! Longitude comes first, then latitude, then metres above the ellipsoid. GeoJSON itself has no
-//! time and no speed, so `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties. They mean
-//! the same as in milepost's own format, except for the unit of `speed`: it is the `speed_unit` of
-//! the source.
+//! time and no speed, so `ts`, `seq`, `speed`, `heading`, `alt` and `acc` are properties. These
+//! properties mean the same as in milepost's own format, except that the unit of `speed` is the
+//! `speed_unit` of the source.
 
 use std::sync::LazyLock;
 

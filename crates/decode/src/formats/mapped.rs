@@ -28,8 +28,8 @@ pub(super) const ROOT: usize = 8;
 /// First slot of the values at [`Quirks::extra`].
 pub(super) const EXTRA: usize = 9;
 
-/// Paths and types that every GeoJSON feature with a point has. Features are read without these
-/// strings. In other JSON, a `type` may be the type of the fix, so it is not skipped.
+/// Paths and types that every GeoJSON feature with a point has. The reader skips these strings in
+/// features. In other JSON, a `type` may be the type of the fix, so the reader does not skip it.
 const TYPES_OF_FEATURE: [(&str, &str); 2] = [("type", "Feature"), ("geometry/type", "Point")];
 
 /// The pointers to the fields of a point.

@@ -28,7 +28,7 @@ use crate::unread_unit::{check_units_of_frame, own_fields};
 #[derive(Debug, Clone)]
 pub enum Format {
     Milepost,
-    /// GeoJSON defines no unit of speed, so the source states it.
+    /// GeoJSON defines no unit of speed, so the source states the unit.
     GeoJson(SpeedUnit),
     Nmea,
     Mapped(Arc<Mapping>),

@@ -137,7 +137,7 @@ fn utf8(line: &[u8]) -> Result<&str, Refusal> {
 
 /// Sets the day of each fix without a date. Takes the nearest sentence with a date, or the earlier
 /// of two equally near ones, and chooses the day that brings the two times closest together. If no
-/// sentence has a date, the time of receipt takes its place.
+/// sentence has a date, the time of receipt takes the place of that sentence.
 fn assign_days(entries: &mut [Entry<'_>], received_at_ms: i64) {
     let (mut before, mut next): (Option<(usize, i64)>, usize) = (None, 0);
     for index in 0..entries.len() {
@@ -185,9 +185,10 @@ fn merge_same_time(entries: &mut [Entry<'_>]) {
     }
 }
 
-/// Checks the first and the last line of a message. Returns the indices of those that may be a GGA
-/// sentence whose RMC sentence is in the previous or the next message. Such a GGA sentence must not
-/// become a fix of its own: it would replace the fix of the RMC sentence, which has more fields.
+/// Checks the first and the last line of a message. Returns the index of each of these lines that
+/// may be a GGA sentence whose RMC sentence is in the previous or the next message. Such a GGA
+/// sentence must not become a fix of its own: it would replace the fix of the RMC sentence, which
+/// has more fields.
 fn edge_lines_without_rmc(entries: &[Entry<'_>], last: usize) -> [Option<usize>; 2] {
     let fixes = || entries.iter().filter_map(|entry| Some((entry.line, entry.fix.as_ref()?)));
     let lines_without_rmc =
