@@ -1,4 +1,4 @@
-//! Logins, proxies and TLS of the map, and the security headers of its responses.
+//! Tests logins, proxies and TLS of the map, and the security headers of its responses.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

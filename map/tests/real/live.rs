@@ -1,4 +1,4 @@
-//! Live positions: inserted fixes appear on the map, and all viewers share one query.
+//! Tests live positions: inserted fixes appear on the map, and all viewers share one query.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -64,7 +64,8 @@ fn late_fix_does_not_replace_the_last_position_in_its_tile() -> Result<()> {
     let now = unix_ms();
     world.insert("d1", now - 5_000, 25.7617, -80.1918)?;
     wait_for("d1 is there", &map, |tile| tile.ids == ["d1"] && tile.lat_e7 == [257_617_000])?;
-    // A late fix does not replace the last position, whichever part it is in; a newer fix does.
+    // A late fix does not replace the last position, whichever part of the table the fix is in. A
+    // newer fix does.
     world.insert("d1", now - 60_000, 10.0, 10.0)?;
     world.insert("d2", now - 60_000, 48.0, 11.0)?;
     world.query("OPTIMIZE TABLE {db}.last_positions_state FINAL")?;
@@ -170,7 +171,10 @@ fn twenty_viewers_cost_one_query_per_second() -> Result<()> {
     for _ in 0..50 {
         tiles(&map, "5/16/15,5/16/16")?;
     }
-    ensure!(viewers[0].tick()?["generation"] == tick["generation"], "nothing was inserted");
+    ensure!(
+        viewers[0].tick()?["generation"] == tick["generation"],
+        "the generation changed without an insert"
+    );
     ensure!(map.metric("tiles_cut_total")? - cut <= 2.0);
     Ok(())
 }
@@ -240,7 +244,8 @@ fn list_finds_a_driver_who_came_while_no_page_was_open() -> Result<()> {
     wait_until_idle(&map)?;
     world.insert("d2", unix_ms(), 1.0, 1.0)?;
     world.query("INSERT INTO {db}.drivers (driver_id, name) VALUES ('d2', 'Zoe')")?;
-    // The map finds names in its memory. Only the list is requested: it must renew this memory.
+    // The map finds names in its memory. Only the list is requested, so this request must make the
+    // map renew its memory.
     wait_until("the new driver is found by name", SOON, || {
         let list = get(&map, "/api/list?find=zoe", &[])?.json()?;
         Ok(list["drivers"][0]["driver_id"] == "d2")
@@ -254,6 +259,6 @@ fn sigterm_ends_the_map_while_pages_are_open() -> Result<()> {
     let mut viewer = Viewer::open(&map)?;
     viewer.tick()?;
     ensure!(map.terminate(SOON)? == 0, "{}", map.process.log()?);
-    ensure!(viewer.wait_for_tick(|_| false).is_err(), "its stream has ended");
+    ensure!(viewer.wait_for_tick(|_| false).is_err(), "the stream has not ended");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Scopes: every response, tile and stream is limited to the viewer's drivers.
+//! Tests scopes: every response, tile and stream is limited to the viewer's drivers.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -364,9 +364,9 @@ fn link_is_invalid_while_its_key_cannot_be_read() -> Result<()> {
     };
     ensure!(status("a key of this test alone, 32 letters")? == 200);
     std::fs::write(&key, "")?;
-    ensure!(status("")? == 401, "an empty file is not a key");
+    ensure!(status("")? == 401, "an empty file counts as a key");
     std::fs::remove_file(&key)?;
-    ensure!(status("x")? == 401, "a missing file is not a key");
+    ensure!(status("x")? == 401, "a missing file counts as a key");
     Ok(())
 }
 
@@ -404,6 +404,6 @@ fn scope_stays_closed_when_the_table_drivers_is_lost() -> Result<()> {
     }
     ensure!(get(&map, "/api/drivers/south-1", &eve)?.status == 404);
     let names = get(&map, "/api/names?of=north-1", &eve)?.json()?;
-    ensure!(names["names"][0]["name"] == "Nora", "the names stay: {names}");
+    ensure!(names["names"][0]["name"] == "Nora", "the names are gone: {names}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Everything that the page shows besides positions: states, names, days, files, visits, alerts,
-//! streets.
+//! Tests everything that the page shows besides positions: states, names, days, files, visits,
+//! alerts, streets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -115,7 +115,7 @@ fn stored_names_are_found_in_searches_and_lists() -> Result<()> {
 }
 
 #[test]
-fn list_finds_a_driver_among_more_than_one_answer_has() -> Result<()> {
+fn list_finds_a_driver_among_more_than_an_answer_holds() -> Result<()> {
     let world = world("map_long_list")?;
     // 600 drivers, of whom only the last is fast.
     world.query(
@@ -136,7 +136,7 @@ fn list_finds_a_driver_among_more_than_one_answer_has() -> Result<()> {
     })?;
     let list = get(&map, "/api/list?find=VAN&faster=20", &[])?.json()?;
     ensure!(list["drivers"][0]["driver_id"] == "van-1599" && list["truncated"] == false, "{list}");
-    // More names match than one answer may have: the answer says that drivers may be missing.
+    // More names match than an answer may hold, so the answer says that drivers may be missing.
     for path in ["/api/list?find=van", "/api/list?find=anna", "/api/list?find=anna&faster=20"] {
         let list = get(&map, path, &[])?.json()?;
         ensure!(list["truncated"] == true, "{path}: {list}");
@@ -292,7 +292,7 @@ fn track_file_has_all_fixes() -> Result<()> {
     Ok(())
 }
 
-/// A list of all drivers, which a company uploads every week, still names an erased one.
+/// A list of all drivers, which a company uploads every week, still names an erased driver.
 #[test]
 fn nothing_of_an_erased_driver_is_stored() -> Result<()> {
     let world = world("map_erased_writes")?;
@@ -362,7 +362,7 @@ fn slow_proxy(engine: u16, text: &'static [u8], delay: Duration) -> Result<Strin
 
 /// `milepost erase` finds rows that are written up to 40 s after it wrote the list.
 #[test]
-fn nothing_is_stored_by_a_list_of_erased_drivers_that_arrives_late() -> Result<()> {
+fn nothing_is_stored_with_a_late_list_of_erased_drivers() -> Result<()> {
     let world = world("map_late_list")?;
     let url = slow_proxy(world.engine.server.port, b".erased FINAL", Duration::from_secs(30))?;
     let settings = world.settings.clone().with("CLICKHOUSE__URL", url);

@@ -20,8 +20,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Returns the folder and the server, for tests that kill and restart the server. In this
-    /// order, variables for the two are dropped server first.
+    /// Returns the folder and the server, for tests that kill and restart the server. A test that
+    /// binds both in this order drops the server before the folder.
     pub fn folder_and_server(self) -> (TempDir, ClickHouse) {
         (self.folder, self.server)
     }
@@ -126,7 +126,7 @@ pub fn get(map: &Map, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
     Ok(Answer { status: response.status().as_u16(), headers: response.headers().clone(), body })
 }
 
-/// Requests tiles; those with an up-to-date version are missing from the response.
+/// Requests tiles. The response leaves out tiles whose requested version is up to date.
 pub fn tiles(map: &Map, of: &str) -> Result<Vec<NamedTile>> {
     let answer = get(map, &format!("/api/tiles?of={of}"), &[])?;
     anyhow::ensure!(answer.status == 200, "{}", String::from_utf8_lossy(&answer.body));
