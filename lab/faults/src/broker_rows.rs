@@ -93,7 +93,7 @@ fn member_gone(scene: &mut Scene) -> Result<()> {
 }
 
 /// Kills a member and replaces it. Messages that arrive while a session ends are lost, so a
-/// replacement with the same client id must take the session over before it ends.
+/// replacement with the same client id must take the session over before the session ends.
 fn replaced(scene: &mut Scene) -> Result<()> {
     /// Shorter than the session expiry of the row.
     const AWAY: Duration = Duration::from_secs(6);
@@ -142,8 +142,8 @@ fn queued(scene: &mut Scene) -> Result<()> {
     })
 }
 
-/// Restarts a member with fewer connections. The sessions of unused client ids must end, or they
-/// receive their share of the messages until they expire.
+/// Restarts a member with fewer connections. The sessions of unused client ids must end, or these
+/// sessions receive their share of the messages until they expire.
 fn ids_left(scene: &mut Scene) -> Result<()> {
     scene.wait_for_unacked(0)?;
     let code = scene.members[0].milepost.terminate(SETTLE)?;

@@ -1,5 +1,5 @@
-//! Adds two fields while a fleet publishes: `[fields.NAME]`, `milepost migrate`, and the members
-//! restart one after the other.
+//! Adds two fields while a fleet publishes: writes `[fields.NAME]`, runs `milepost migrate`, and
+//! restarts the members one after the other.
 //!
 //! The source stores the value of one field (`keep`) from the beginning, so every fix has this
 //! value in the end. Each member stores the value of the other field only after its restart.

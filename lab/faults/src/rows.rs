@@ -13,7 +13,7 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
 /// Returns the rows on Mosquitto, and the rows on a strict broker with a window of 32. Mosquitto
-/// exceeds its window once all 65,535 packet ids are in use. The rows are therefore such that fewer
+/// exceeds its window once all 65,535 packet ids are in use. So in these rows, fewer than 65,535
 /// messages arrive during each outage.
 pub(crate) fn all() -> Vec<Row> {
     vec![
@@ -209,7 +209,7 @@ fn answer_late(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
-/// Like [`harm_next_inserts`], once there are unacknowledged messages.
+/// Waits for unacknowledged messages, then calls [`harm_next_inserts`].
 fn harm_inserts(scene: &mut Scene, count: u32, behaviour: Behaviour) -> Result<()> {
     scene.wait_for_unacked(0)?;
     harm_next_inserts(scene, count, behaviour)
@@ -258,8 +258,8 @@ fn cut(scene: &mut Scene) -> Result<()> {
         if time == 4 {
             // After the third short connection in a row, the backoff takes seconds, and `/readyz`
             // returns 503 for ten more seconds. The load of the machine decides which cut is the
-            // third of a series. The recovery after the last cut is judged, so this cut must not be
-            // the third of a series.
+            // third of a series. The recovery after the last cut is judged, so the last cut must
+            // not be the third of a series.
             sleep(GOOD_CONNECTION);
         }
     }
