@@ -64,8 +64,8 @@ impl Driver {
         }
         // First decide what `Watch::tick` would have decided just before this insert. Otherwise the
         // events would depend on the times of the polls.
-        let has_undecided_crossing = self.accept_lone_crossings(fix.inserted_at, rules, out);
-        if self.may_have_crossed && !has_undecided_crossing {
+        let is_waiting_for_time = self.accept_lone_crossings(fix.inserted_at, rules, out);
+        if self.may_have_crossed && !is_waiting_for_time {
             for (fence, stay) in self.fences.inside_mut() {
                 let areas: Vec<&Area> = rules.areas_of(fence, &fix.driver_id).collect();
                 stay.judge_stay_at_time(fix.inserted_at, (&fix.driver_id, fence), &areas, out);

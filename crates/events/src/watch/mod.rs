@@ -152,8 +152,8 @@ impl Watch {
         let Self { rules, drivers, clock_set_at, .. } = self;
         let limited = TimeLimited::new(&rules.areas);
         for (id, driver) in drivers {
-            let has_undecided_crossing = driver.accept_lone_crossings(now, rules, out);
-            if has_undecided_crossing {
+            let is_waiting_for_time = driver.accept_lone_crossings(now, rules, out);
+            if is_waiting_for_time {
                 continue;
             }
             for (fence, stay) in driver.fences.inside_mut() {
