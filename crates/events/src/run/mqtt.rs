@@ -221,8 +221,7 @@ impl Backlog {
     }
 
     /// Returns whether to publish every state again: the broker lacks some states, and the lanes
-    /// have room.
-    /// Returns true once for all states that were dropped.
+    /// have room. Returns true once for all states that were dropped.
     fn take_gap(&mut self) -> bool {
         let has_room = self.lanes.len() <= WAITING_MAX / 2;
         has_room && std::mem::take(&mut self.has_gap)

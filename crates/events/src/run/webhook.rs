@@ -628,7 +628,8 @@ mod tests {
         }
     }
 
-    /// The pause that the webhook asks for counts even if the event of that post is dropped.
+    /// The pause that the webhook asks for after a post counts even if the event of that post is
+    /// dropped.
     #[test]
     fn dropped_event_slows_later_posts_like_a_retried_one() {
         let now = Instant::now();
