@@ -1,7 +1,8 @@
 //! Lists names of the fields in languages other than English. milepost does not read columns and
 //! members with these names, because some of the names also have other meanings. The names have two
-//! uses. If a column or member has such a name, a message can name the field that it may hold. A
-//! name such as `velocidad_unidad` is recognised as that of the unit of the speed.
+//! uses. If a column or member has such a name, an error or the list of unread columns suggests the
+//! field that it may hold. A name such as `velocidad_unidad` is recognised as that of the unit of
+//! the speed.
 
 /// Each field with its names in lower case.
 const TRANSLATIONS: [(&str, &[&str]); 7] = [

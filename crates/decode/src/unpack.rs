@@ -72,8 +72,8 @@ fn is_cbor(payload: &[u8]) -> bool {
     matches!(payload, [0x80..=0xbf, ..] | [0xd9, 0xd9, 0xf7, ..])
 }
 
-/// Creates the refusal of damaged gzip, zstd or CBOR. Its reason is that of any payload that cannot
-/// be read as text.
+/// Creates the refusal of gzip, zstd or CBOR that cannot be read. Its reason is that of any payload
+/// that cannot be read as text.
 fn unreadable(detail: String) -> Refusal {
     Refusal::new(Reason::InvalidUtf8, detail)
 }

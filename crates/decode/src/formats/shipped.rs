@@ -19,7 +19,7 @@ struct Shipped {
     /// field.
     at: [&'static str; 6],
     ts: (&'static str, TimeUnit),
-    /// `None`: the format defines no unit, so the source in the configuration states the unit.
+    /// `None`: the format defines no unit, so the source or `--speed-unit` states the unit.
     speed_unit: Option<SpeedUnit>,
     /// Pointer of an array of points, if a message can hold several.
     points: Option<&'static str>,
