@@ -166,9 +166,9 @@ fn may_be_hemisphere(at: usize, rows: &[Vec<String>]) -> bool {
     !numbers.any(|number| ![-1.0, 1.0, 78.0, 83.0, 69.0, 87.0].contains(&number))
 }
 
-/// Returns a column of times that have dates. This is `found`, a column of times, if its times have
-/// dates, and otherwise another column. Returns `found` if no column has such times. A small number
-/// counts as a time without a date, because it may count from the start of a recording.
+/// Returns `found`, a column of times, if its times have dates. Otherwise returns another column of
+/// times that have dates, or `found` if there is no such column. A small number counts as a time
+/// without a date, because it may count from the start of a recording.
 fn dated_column(columns: &[String], sample: &[String], found: Column) -> Column {
     let value = |at: usize| sample.get(at).map_or("", String::as_str);
     // As Unix time, a number of up to seven digits is in 1970.
@@ -380,9 +380,8 @@ pub(super) fn split_degrees(
 }
 
 /// Returns the column whose name is one of `names`. Tries these names in their order. If several
-/// columns have the name, prefers the column without a unit in words. If each of the several
-/// columns has such a unit, returns none of these columns: neither `Alt (m HAE)` nor `Alt (m above
-/// WGS84)`.
+/// columns have the name, prefers the column without a unit in words. If all of them have
+/// such a unit, returns none of them: neither `Alt (m HAE)` nor `Alt (m above WGS84)`.
 ///
 /// # Errors
 /// Two columns match the same name, and both have no unit or a unit that is a symbol.

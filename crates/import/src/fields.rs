@@ -1,5 +1,5 @@
 //! Builds the mapping of a file: the pointers and units of its fields, and the zone of its times.
-//! The arguments determine them, and the names in the file where no argument does.
+//! The arguments determine them. Where no argument does, the names in the file or its kind do.
 
 use std::sync::Arc;
 

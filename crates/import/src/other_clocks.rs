@@ -102,7 +102,7 @@ impl OtherClocks {
     }
 
     /// Returns an error message if the time of a row has no zone, and differs by one or more
-    /// quarters of an hour from a time in UTC that is not read. `value`: returns the row's value in
+    /// whole quarters of an hour from a time in UTC that is not read. `value`: returns the row's value in
     /// a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let from_unix = || {
