@@ -13,8 +13,8 @@ use crate::row::{Row, SETTLE, row};
 use crate::scene::{PASSWORD, Scene};
 
 /// Returns the rows on Mosquitto, and the rows on a strict broker with a window of 32. Mosquitto
-/// exceeds its window once all 65,535 packet ids are in use. So in these rows, fewer than 65,535
-/// messages arrive during each outage.
+/// exceeds its window once all 65,535 packet ids are in use. So in the rows on Mosquitto, fewer
+/// than 65,535 messages arrive during each outage.
 pub(crate) fn all() -> Vec<Row> {
     vec![
         row("kill", "kill -9 milepost mid-batch, at 20 random moments", (2_500, 45), |scene| {
