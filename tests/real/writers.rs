@@ -137,8 +137,8 @@ fn writing_command_waits_for_a_rotated_password() -> Result<()> {
             let refusals = Arc::new(AtomicUsize::new(0));
             let (count, is_refusing) = (Arc::clone(&refusals), AtomicBool::new(false));
             let url = scripted_clickhouse(world.engine.server.port, move |statement| {
-                let is_first = statement.contains(refused_from);
-                let is_refusing = is_refusing.fetch_or(is_first, Ordering::SeqCst) || is_first;
+                let has_text = statement.contains(refused_from);
+                let is_refusing = is_refusing.fetch_or(has_text, Ordering::SeqCst) || has_text;
                 // If the command has begun to write, refuse the query for the list of erased
                 // drivers twice, and then the insert twice.
                 let is_insert = statement.contains("query=INSERT");
