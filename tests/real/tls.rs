@@ -192,8 +192,9 @@ fn kill_9_under_tls_on_both_sides_loses_nothing() -> Result<()> {
 }
 
 /// Starts a milepost with its own folder. A case tests one of the two servers and leaves the other
-/// unreachable. The unreachable server does not hide the fault under test: milepost queries
-/// ClickHouse and connects to the broker independently, and `/readyz` has the faults of both.
+/// unreachable. The unreachable server does not hide the fault under test: milepost connects to the
+/// broker even if ClickHouse never answers, queries ClickHouse even without a broker, and reports
+/// the faults of both.
 fn start_case(folder: &Path, name: &str, changes: &[(&str, String)]) -> Result<Milepost> {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder)?;
