@@ -380,8 +380,8 @@ pub(super) fn split_degrees(
 }
 
 /// Returns the column whose name is one of `names`. Tries these names in their order. If several
-/// columns have the name, prefers the column without a unit in words. If all of them have
-/// such a unit, returns none of them: neither `Alt (m HAE)` nor `Alt (m above WGS84)`.
+/// columns have the name, prefers the column without a unit in words. If all of them have such
+/// a unit, returns none of them: neither `Alt (m HAE)` nor `Alt (m above WGS84)`.
 ///
 /// # Errors
 /// Two columns match the same name, and both have no unit or a unit that is a symbol.

@@ -101,8 +101,8 @@ impl OtherClocks {
         (!unix.is_empty() || utc.is_some()).then_some(Self { row_time, ts_name, unix, utc })
     }
 
-    /// Returns an error message if the time of a row has no zone, and differs by one or more
-    /// whole quarters of an hour from a time in UTC that is not read. `value`: returns the row's value in
+    /// Returns an error message if the time of a row has no zone, and differs by one or more whole
+    /// quarters of an hour from a time in UTC that is not read. `value`: returns the row's value in
     /// a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let from_unix = || {

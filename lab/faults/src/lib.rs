@@ -174,8 +174,8 @@ fn run_rows(arguments: &Arguments) -> Result<bool> {
             && mistakes::COMMAND_MISTAKES.iter().any(|mistake| mistake.test == name);
         ensure!(
             has_mistake || all.iter().any(|row| row.name == name),
-            "no row is called {name}; --list prints the rows of a full run, --list --quick those of the \
-             quick subset"
+            "no row is called {name}; --list prints the rows of a full run, and --list --quick \
+             those of the quick subset"
         );
     }
     let chosen = |row: &&Row| match arguments.only.as_slice() {
