@@ -50,8 +50,7 @@ pub(super) fn is_same_clock(time: &str, other_time: &str) -> bool {
 
 /// Returns whether a time of day, which was in UTC in the first row, is in another zone now: it
 /// differs from one in UTC by hours, give or take a minute. Returns `false` if `utc` has no colons,
-/// because then `utc` may be
-/// the seconds of the GPS week.
+/// because then `utc` may be the seconds of the GPS week.
 pub(super) fn is_shifted_clock(time: &str, utc: &str) -> bool {
     const ERROR_S: u32 = 60;
     const HOUR_S: u32 = 3_600;
