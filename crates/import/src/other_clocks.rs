@@ -101,9 +101,9 @@ impl OtherClocks {
         (!unix.is_empty() || utc.is_some()).then_some(Self { row_time, ts_name, unix, utc })
     }
 
-    /// Returns an error message if the time of a row has no zone, and differs by one or more whole
-    /// quarters of an hour from a time in UTC that is not read. `value`: returns the row's value in
-    /// a column.
+    /// Returns an error message if the time of a row has no zone, and differs from a time in UTC
+    /// that is not read as the times of another zone would: by quarters of an hour from a Unix
+    /// time, or by hours from a time of day. `value`: returns the row's value in a column.
     pub(super) fn fault<'v>(&self, value: impl Fn(usize) -> Cow<'v, str>) -> Option<String> {
         let from_unix = || {
             let time = self.row_time.unix_ms(&value)?;

@@ -15,6 +15,8 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use subtle::ConstantTimeEq as _;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -274,8 +276,11 @@ async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
         };
         // An empty file is not a secret: no request matches it.
         let read = |secret: &Secret| secret.read().ok().filter(|secret| !secret.is_empty());
-        let expected_basic =
-            || login.as_ref().and_then(|(name, password)| Some(basic(name, &read(password)?)));
+        let expected_basic = || {
+            login.as_ref().and_then(|(name, password)| {
+                Some(BASE64_STANDARD.encode(format!("{name}:{}", read(password)?)))
+            })
+        };
         let expected_token = || token.as_ref().and_then(read);
         if let Some(given) = after("Basic ") {
             return expected_basic()
@@ -286,21 +291,6 @@ async fn is_valid_login(headers: &HeaderMap, http: &Http) -> bool {
         })
     });
     is_valid.await.unwrap_or(false)
-}
-
-/// Encodes `name:password` in base 64, as in an `Authorization: Basic` header.
-fn basic(name: &str, password: &str) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for group in format!("{name}:{password}").as_bytes().chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
-            << (8 * (3 - group.len()));
-        for index in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * index) & 63) as usize];
-            text.push(if index <= group.len() { char::from(letter) } else { '=' });
-        }
-    }
-    text
 }
 
 /// Returns whether the page of another site made the viewer's browser send this request, with the
