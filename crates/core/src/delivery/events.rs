@@ -249,7 +249,7 @@ pub struct Durable {
     pub opened_at: Option<Instant>,
 }
 
-/// What happens to a row that is too large to insert.
+/// Outcome of a row that is too large to insert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooLargeRow {
     /// It goes into a file of its own.

@@ -67,8 +67,8 @@ pub struct Inquiry {
     /// Name and address of the peer that takes over our share; `None` until a peer with a lower
     /// name has answered that it stays.
     successor: Option<(String, String)>,
-    /// Why the sessions are not ours to unsubscribe: another process with our client id stays. `None`
-    /// until such a process has answered.
+    /// Why the sessions are not ours to unsubscribe: another process with our client id stays.
+    /// `None` until such a process has answered.
     replaced: Option<String>,
     /// For each address, why the peer does not take our share, according to its last answer, and
     /// whether to ask it again.

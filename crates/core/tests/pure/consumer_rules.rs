@@ -295,7 +295,7 @@ fn small_windows_open_at_most_64_sessions() {
     assert_eq!(rig.unready_reasons(), ["session 4: no connection for 0 s: cut"]);
 }
 
-/// With a large `batch.age_max`, a healthy process acknowledges nothing until its batch is due.
+/// A healthy process acknowledges nothing until its batch is due, which `batch.age_max` may delay.
 #[test]
 fn acks_stalled_for_20_s_or_10_s_longer_than_a_batch_waits_make_the_process_unready() {
     for (age_max, stalled_after) in [(1, 20), (10, 20), (30, 40)] {

@@ -56,7 +56,7 @@ impl Delivery {
         self.fresh().any(BatchState::holds_insert_slot)
     }
 
-    /// Returns whether every batch from the intake is durable: in ClickHouse, or in an fsynced file.
+    /// Returns whether every batch from the intake is durable, in ClickHouse or in an fsynced file.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.fresh().filter_map(BatchState::fresh).all(|fresh| fresh.is_reported)
