@@ -1,5 +1,5 @@
-//! Tests against scripted servers: which requests move to the next endpoint, when the member's own
-//! endpoint is used again, and which queries stay on one host.
+//! Tests against scripted servers: which requests move to the next endpoint, when the client
+//! returns to its own endpoint, and which queries stay on one host.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +55,8 @@ fn one_row() -> Screened {
     one_row_at(Instant::now())
 }
 
-/// Returns a row that was checked at this time, against a list that was read at this time.
+/// Returns a row after its check against a list of erased drivers. `now`: the time of the check,
+/// and the time at which the list was read.
 fn one_row_at(now: Instant) -> Screened {
     let statement = "INSERT INTO fleet.positions (driver_id) FORMAT RowBinary".to_owned();
     let insert = Insert { statement, body: Bytes::from_static(b"\x01a"), rows: 1 };
@@ -64,7 +65,7 @@ fn one_row_at(now: Instant) -> Screened {
 
 /// Simulates a process that was paused after its rows were checked and before they were sent.
 #[tokio::test]
-async fn insert_sends_no_row_if_its_erased_list_became_too_old() {
+async fn insert_is_not_sent_if_the_erased_list_is_too_old() {
     let server = ScriptedServer::start(Some((200, ""))).await;
     *server.header.lock().unwrap() = "x-clickhouse-summary: {\"written_rows\":\"1\"}\r\n";
     let clickhouse = client_for(&[&server.url]);
@@ -143,7 +144,7 @@ async fn too_long_answer_is_no_reason_to_leave_the_endpoint() {
 
 /// A proxy may answer a query with an empty 200 while ClickHouse is down.
 #[tokio::test]
-async fn empty_answer_does_not_mean_that_no_migration_is_recorded() {
+async fn reading_the_migrations_fails_on_an_empty_answer() {
     let home = ScriptedServer::start(Some((200, ""))).await;
     let error = client_for(&[&home.url]).pending().await.unwrap_err();
     assert!(error.to_string().contains("reading the recorded migrations"), "{error}");
@@ -171,10 +172,10 @@ async fn insert_leaves_a_failing_endpoint_and_records_the_cause() {
     }
 }
 
-/// Several queries run at once. The failure of one may be reported after another has already moved
-/// to the next endpoint.
+/// Several queries run at once. One query may report a failure of the old endpoint after another
+/// query has already moved to the next endpoint.
 #[tokio::test]
-async fn stale_failure_does_not_leave_the_new_endpoint() {
+async fn late_failure_of_the_old_endpoint_keeps_the_new_one() {
     let (unreachable, other) = (closed_port().await, ScriptedServer::start(ONE).await);
     let clickhouse = client_for(&[&unreachable, &other.url]);
     let index = clickhouse.endpoint_in_use();
@@ -187,7 +188,7 @@ async fn stale_failure_does_not_leave_the_new_endpoint() {
 }
 
 #[tokio::test]
-async fn error_names_the_cause_to_leave_the_endpoint() {
+async fn cause_to_leave_follows_from_the_answer() {
     let refuses = |code: u32| Some((500, &*format!("Code: {code}. DB::Exception: No.").leak()));
     for (answer, cause) in [
         (None, Some(Cause::Unreachable)),
@@ -204,7 +205,7 @@ async fn error_names_the_cause_to_leave_the_endpoint() {
 
 /// A 200 from a proxy does not prove that ClickHouse got a body of this size.
 #[tokio::test]
-async fn insert_size_counts_only_if_clickhouse_itself_answers() {
+async fn body_size_check_requires_an_answer_from_clickhouse() {
     let proxy = ScriptedServer::start(Some((200, ""))).await;
     *proxy.header.lock().unwrap() = "";
     let error = client_for(&[&proxy.url]).accepts_body_size(1 << 20).await.unwrap_err();
@@ -314,7 +315,7 @@ async fn own_endpoint_is_used_again_once_it_answers() {
 }
 
 #[test]
-fn migrations_that_change_only_one_host_stay_at_the_own_endpoint() {
+fn single_host_migrations_use_only_the_own_endpoint() {
     let config = |settings: &str| {
         let urls = "url = ['http://a:1', 'http://b:1'], replication = ";
         let toml = format!("mqtt.client_id = 'm-1'\nclickhouse = {{ {urls}{settings} }}");
