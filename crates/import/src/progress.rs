@@ -24,7 +24,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(5);
 /// Width of the bar in characters.
 const BAR_WIDTH: u64 = 24;
 
-/// Counters that the reading thread and the inserting task update.
+/// The progress of an import. The reading thread and the inserting task both update it.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Number of bytes that were read.
@@ -124,22 +124,22 @@ impl Mark {
     }
 }
 
-/// The settings of the configuration that decide what is stored of a file.
+/// The part of the configuration that determines how a file is read and which values are stored.
 #[derive(Debug, Clone)]
 pub(super) struct Configuration {
-    /// Description of how the configuration reads fields.
+    /// Stable description of the configured format or source, if one reads the file.
     reading: Option<String>,
-    /// Paths of other values that are stored if a fix has them, in alphabetical order.
+    /// Paths of further values to store, in alphabetical order. A fix may lack these values.
     kept: Vec<KeptName>,
 }
 
 #[derive(Debug, Clone)]
 struct KeptName {
     path: String,
-    /// The whole path and its last part, in quotes. A fix that contains one of these strings may
+    /// The whole path and its last part, in quotes. If a fix contains one of these strings, it may
     /// have the value.
     keys: Vec<Finder<'static>>,
-    /// One of the fixes so far may have the value.
+    /// A fix so far contained one of `keys`. Also true if the path cannot be searched for.
     is_found: bool,
 }
 
@@ -158,14 +158,15 @@ impl KeptName {
 }
 
 impl Configuration {
-    /// Returns the settings before any fix was read. `kept`: paths of other values that are stored.
+    /// Returns the settings for a file of which no fix was read yet. `kept`: paths of further
+    /// values to store.
     pub(super) fn new(reading: Option<String>, kept: impl IntoIterator<Item = String>) -> Self {
         let kept: BTreeSet<String> = kept.into_iter().collect();
         Self { reading, kept: kept.into_iter().map(KeptName::new).collect() }
     }
 
-    /// Notes which kept values a fix may have. Returns whether it may have one that no earlier fix
-    /// had.
+    /// Marks each kept value as found if the fix contains one of its keys. Returns whether this
+    /// call marked any value.
     pub(super) fn add(&mut self, fix: &[u8]) -> bool {
         let mut is_first = false;
         for name in self.kept.iter_mut().filter(|name| !name.is_found) {
@@ -191,7 +192,7 @@ impl Configuration {
 #[serde(untagged)]
 pub(super) enum Stored {
     Read(Mark),
-    /// The form of versions up to 2026-11-25: the number of fixes, without a hash.
+    /// An entry of a version up to 2026-11-25: only the number of fixes, without a hash.
     Fixes(u64),
 }
 
@@ -258,7 +259,7 @@ impl Resume {
         Ok(resume)
     }
 
-    /// Returns the entry for a file. `file`: its key.
+    /// Returns the entry for a file. `file`: the key under which the state file lists the file.
     pub(super) fn stored(&self, file: &Path) -> Option<Stored> {
         self.files.get(file).copied()
     }
@@ -297,8 +298,8 @@ fn lock(path: &Path) -> Result<File> {
                  files in one import"
             );
         }
-        // Another process may have replaced the file before this process locked it. Then lock the
-        // new file.
+        // Another process may have replaced the file before this process locked it. In that case,
+        // open and lock the new file.
         let is_same = fs::metadata(path).is_ok_and(|current| {
             file.metadata()
                 .is_ok_and(|ours| (current.dev(), current.ino()) == (ours.dev(), ours.ino()))
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_changes_only_by_values_that_the_fixes_have() {
+    fn configuration_hash_ignores_values_that_no_fix_has() {
         let hash = |reading: Option<&str>, kept: &[&str], fixes: &[&str]| {
             let kept = kept.iter().map(|name| (*name).to_owned());
             let mut configuration = Configuration::new(reading.map(str::to_owned), kept);
@@ -354,7 +355,7 @@ mod tests {
         };
         let fixes = [r#"{"lat":1,"batt":80}"#, r#"{"lat":1,"io":{"239":1}}"#];
         let stored = hash(Some("x"), &["batt", "io/239"], &fixes);
-        // Another order, a field that is listed twice, and a field that no fix has change nothing.
+        // The hash ignores the order of the fields, a duplicate field, and a field that no fix has.
         for kept in [&["io/239", "batt"][..], &["batt", "io/239", "batt"], &["a", "batt", "io/239"]]
         {
             assert_eq!(hash(Some("x"), kept, &fixes), stored, "{kept:?}");
