@@ -1,7 +1,7 @@
 //! Writes log lines to stderr.
 //!
-//! Guarantee: no thread that logs waits for the reader of stderr, except for at most a second at an
-//! exit or a panic. A dedicated thread writes the lines from a bounded queue. A line that does not
+//! Guarantee: logging does not wait for the reader of stderr. Only an exit or a panic waits, for at
+//! most a second. A dedicated thread writes the lines from a bounded queue. A line that does not
 //! fit into the queue is dropped and counted. While lines are dropped, `/readyz` reports it.
 
 use std::collections::VecDeque;
@@ -64,8 +64,8 @@ pub fn dropped() -> u64 {
     LINES.dropped.load(Ordering::Relaxed)
 }
 
-/// Returns the line of `/readyz` while lines are dropped. The process stays ready, because it still
-/// inserts.
+/// Returns a warning for `/readyz` while log lines are dropped. The process stays ready, because it
+/// still inserts.
 #[must_use]
 pub fn warning() -> Option<String> {
     let is_dropping = LINES.lock().is_dropping;
@@ -92,7 +92,7 @@ struct State {
     bytes: usize,
     bytes_max: usize,
     is_writing: bool,
-    /// True from a dropped line until every queued line is written.
+    /// Becomes true when a line is dropped, and false once every queued line is written.
     is_dropping: bool,
     /// Number of dropped lines that a log line has reported.
     reported: u64,
