@@ -110,8 +110,8 @@ fn sorted(rows: &[Position]) -> impl ExactSizeIterator<Item = &Position> {
             | u128::from(index)
     };
     let mut keys: Vec<u128> = (0..).zip(rows).map(key_of).collect();
-    // The stable sort is faster here: it merges sorted runs, and the points of one array arrive
-    // sorted.
+    // The stable sort is faster here, because it merges sorted runs. The points of one array arrive
+    // as such a run.
     keys.sort();
     let differ_only_in_index = |a: &u128, b: &u128| a >> 32 == b >> 32;
     for equal in keys.chunk_by_mut(differ_only_in_index).filter(|equal| equal.len() > 1) {
@@ -143,9 +143,9 @@ fn insert<'r, T: 'r>(
 }
 
 impl Insert {
-    /// Returns a range of the rows as a separate insert. `None` if the insert cannot be split,
-    /// because its columns are not those of a known table, as in a file of another version. A range
-    /// of all rows needs no split.
+    /// Returns a range of the rows as a separate insert. Returns `None` if the insert cannot be
+    /// split: a file of another version may have columns that are not those of a known table. A
+    /// range of all rows needs no split, and is always returned.
     #[must_use]
     pub fn part(&self, rows: Range<usize>) -> Option<Self> {
         if rows == (0..self.rows) {
@@ -174,6 +174,7 @@ impl Insert {
             for (name, kind) in &kinds {
                 let length = kind.length(&self.body[at..])?;
                 if *name == DRIVER_ID {
+                    // The length of the id comes before the id, in `prefix` bytes.
                     let (prefix, _) = count_at(&self.body[at..])?;
                     is_row_erased = is_erased(&self.body[at + prefix..at + length]);
                 }
@@ -239,8 +240,8 @@ mod tests {
         let limits = Limits { fix_age_max: Duration::from_secs(200 * 86_400), ..Limits::default() };
         let decoder = Decoder::new(&[Source::milepost("drivers/+/gps")], limits);
         let mut random = fastrand::Rng::with_seed(1);
-        // The cases: fixes of one day, of several days, and of a time that exceeds 32 bits of
-        // milliseconds.
+        // The fixes of a case span one day, several days, or more milliseconds than fit into 32
+        // bits.
         for (prefix, suffix_chars_max, interval_s) in [
             ("", 3, 1),
             ("d", 3, 86_400),

@@ -39,7 +39,7 @@ pub struct UnreadNotice {
     pub source: Arc<str>,
     /// `true` for the first fix without a time.
     pub is_undated: bool,
-    /// Names of the message's unread fields.
+    /// Names of the unread fields in the message that caused the notice.
     pub names: Vec<Arc<str>>,
 }
 
@@ -53,6 +53,7 @@ struct SourceFields {
     /// Unread fields that have a counter of their own.
     names: Vec<Arc<str>>,
     are_names_logged: bool,
+    /// A fix without a time has been logged.
     is_undated_logged: bool,
 }
 
@@ -163,6 +164,7 @@ impl UnreadFields {
                 }),
             }
         }
+        // Only the first undated fix of a source is logged.
         let logs_undated = is_undated && !source.is_undated_logged;
         if logs_undated || !names.is_empty() && !source.are_names_logged {
             source.are_names_logged |= !names.is_empty();

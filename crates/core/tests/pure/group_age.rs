@@ -12,6 +12,7 @@ use crate::model::{Setup, World};
 use crate::rows::intake_settings;
 
 const AGE_MAX: Duration = Duration::from_secs(1);
+/// `batch.members_age_max`: upper bound of a batch's age in a large group.
 const MEMBERS_AGE_MAX: Duration = Duration::from_secs(8);
 
 /// Returns the setup of a member of a group of this size, with one session and batches of 1,000
@@ -64,7 +65,7 @@ fn group_size_has_no_effect_without_members_age_max() {
 }
 
 #[test]
-fn changed_batch_age_is_logged_once() {
+fn batch_age_is_logged_only_when_it_changes() {
     let mut world = World::new(group_of(16), Server::new(1), Instant::now());
     for members in [16, 16, 40, 16, 2, 1] {
         world.consumer.set_members(members);
@@ -98,7 +99,7 @@ fn full_window_flushes_at_once_in_a_large_group() {
 }
 
 #[test]
-fn half_full_window_keeps_the_usual_age_in_a_large_group() {
+fn half_full_window_flushes_after_age_max_in_a_large_group() {
     for (messages, expected_ms) in [(3, 8_000), (4, 1_000)] {
         let mut setup = group_of(16);
         setup.window = 8;
@@ -135,8 +136,8 @@ fn leaving_member_of_a_large_group_flushes_at_once() {
 proptest! {
     #![proptest_config(crate::cases::cases(64))]
 
-    /// After any schedule, a healthy member acknowledges a fix within the bound, so lag does not
-    /// grow with the group.
+    /// After any schedule, a healthy member acknowledges a fix within the bound. The bound is at
+    /// most `MEMBERS_AGE_MAX`, however large the group is.
     #[test]
     fn fix_is_acknowledged_within_the_bound_after_any_schedule(
         setup in setup(),
