@@ -1,6 +1,5 @@
-//! Finds members of a point that the format does not read but that change what the point means: a
-//! hemisphere, a misspelt field. `unread_time.rs` finds such times, and `unread_unit.rs` finds such
-//! units.
+//! Finds unread members of a point that change the point's meaning, such as a hemisphere or a
+//! misspelt field. `unread_time.rs` finds unread times, and `unread_unit.rs` finds unread units.
 //!
 //! A walk over all members of a point is slow. So this module walks only on request, and for
 //! unusual points, such as a point without a time or with a key that may be a hemisphere.
@@ -23,8 +22,8 @@ use crate::reject::Reason;
 /// names.
 ///
 /// # Errors
-/// The message has two numbers that are named lat and lng and are not both 0. `remedy` ends the
-/// error.
+/// The message has a latitude and a longitude, by their names, and the two numbers are not both 0.
+/// The text of the error ends with `remedy`.
 #[cold]
 pub(super) fn refuse_unread_position(json: &[u8], remedy: &str) -> Result<(), Refusal> {
     let is_in_json = |word: &str| memmem::find(json, word.as_bytes()).is_some();
@@ -53,8 +52,7 @@ pub(super) fn refuse_unread_position(json: &[u8], remedy: &str) -> Result<(), Re
     }
 }
 
-/// Checks whether other members of a point hold the minutes of its coordinates, which are whole
-/// degrees.
+/// Checks a point whose lat and lng are whole degrees. Other members may hold the minutes.
 ///
 /// # Errors
 /// The point has minutes, seconds or a fraction that the format does not read.
@@ -101,8 +99,8 @@ pub(super) fn check_minutes(json: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the sides that the member at this path states. The member's name may contain a `/`, as
-/// `N/S` does.
+/// Returns the hemispheres of lat and of lng that the member at this path states. The member's name
+/// may contain a `/`, as `N/S` does.
 fn sides_at(path: &str, value: &Value<'_>) -> [Option<Side>; 2] {
     let value = match value {
         Value::Scalar(value) => value,
@@ -119,7 +117,7 @@ fn sides_at(path: &str, value: &Value<'_>) -> [Option<Side>; 2] {
 /// Checks a point of milepost's own format for hemispheres.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate is positive.
+/// A hemisphere is south, west or unclear, but the number of its coordinate is positive.
 #[cold]
 pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(), Refusal> {
     let mut checked = Ok(());
@@ -137,7 +135,7 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {path:.40} is {text}, which is not read in \
-                     format milepost: send a sign, or map it as {field}_hemisphere in \
+                     format milepost: send a signed number, or map it as {field}_hemisphere in \
                      [formats.NAME]"
                 ),
             );
@@ -159,8 +157,8 @@ fn contradiction(
     })
 }
 
-/// Checks the hemispheres that a point states although its format does not read them. `south` and
-/// `west`: the names of the members that state south and west; missing if no member does.
+/// Checks the unread hemispheres of a point. `south` and `west`: the names of the members that
+/// state south and west. A name is missing if no member states that hemisphere.
 ///
 /// # Errors
 /// A hemisphere is south or west, but the number of its coordinate is positive.
@@ -177,7 +175,7 @@ pub(super) fn check_unmapped_hemispheres(
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {name:.40} says {side}, which is not read: send a \
-                     sign, or map it as {field}_hemisphere in [formats.NAME]"
+                     signed number, or map it as {field}_hemisphere in [formats.NAME]"
                 ),
             );
         }
@@ -190,8 +188,8 @@ pub(super) fn check_unmapped_hemispheres(
 /// that is north or east.
 ///
 /// # Errors
-/// A hemisphere is south or west, but the number of its coordinate is positive. Or members such as
-/// `latitude` and `longitude` show that the coordinates are swapped.
+/// A hemisphere is south, west or unclear, but the number of its coordinate is positive. Or members
+/// such as `latitude` and `longitude` show that the coordinates are swapped.
 #[cold]
 pub(super) fn check_unread_hemispheres(
     origin: &Origin<'_>,
@@ -266,8 +264,8 @@ pub(super) fn check_order(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Result<(
     if is_swapped { refuse_swapped([lat, lng], true) } else { Ok(()) }
 }
 
-/// Returns which coordinate of the point's own position is at this path: 0 for lat, 1 for lng.
-/// `None`: the path is that of no coordinate, or that of a coordinate of another position.
+/// Returns the index of the coordinate at this path: 0 for lat, 1 for lng. `None`: the path does
+/// not name a coordinate, or the coordinate belongs to another position than the point's own.
 fn coordinate_at(path: &str) -> Option<usize> {
     let mut names = path.rsplit('/');
     let name = normalised(names.next().unwrap_or_default());
@@ -275,8 +273,8 @@ fn coordinate_at(path: &str) -> Option<usize> {
     names.all(is_parent).then_some(index)
 }
 
-/// Returns whether the coordinates in other members of a point (`named`) equal the coordinates that
-/// the format has `read`, in the other order.
+/// Returns whether `named` and `read` are the same two numbers in opposite order. `named`: the
+/// coordinates in other members of a point; `read`: the coordinates that the format has read.
 fn are_swapped(named: [Option<f64>; 2], read: [Option<f64>; 2]) -> bool {
     let is_near = |a: f64, b: f64| (a - b).abs() < 1e-4;
     match (named, read) {
@@ -311,7 +309,8 @@ pub(super) fn hint(mut refusal: Refusal, json: &[u8], schema: &Schema) -> Refusa
     refusal
 }
 
-/// Adds the paths of a point's fields that are neither read nor kept to `unread`, up to 256.
+/// Adds paths to `unread`: those of the point's fields that are neither read nor kept. Stops adding
+/// once `unread` has 256 paths.
 pub(super) fn collect_unread(origin: &Origin<'_>, schema: &Schema, unread: &mut BTreeSet<String>) {
     const NAMES_MAX: usize = 256;
     if schema.keep == Keep::All || !origin.raw.starts_with(b"{") {
