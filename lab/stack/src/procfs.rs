@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 const TICKS_PER_SECOND: u64 = 100;
 
 /// Returns the CPU time of all threads so far, user and system, from a clock with nanoseconds. The
-/// ticks of 10 ms in /proc are too coarse: a consumer may use as few as three a second.
+/// ticks of 10 ms in /proc are too coarse: a consumer may use as little as 30 ms of CPU per second.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.cast_signed()))?;
     Ok(clock_gettime(clock)?.into())

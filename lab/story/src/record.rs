@@ -1,5 +1,5 @@
-//! The record of a run: the JSON from which scripts make the page, docs/story.md and README's
-//! picture.
+//! The record of a run, as JSON. From the record, scripts make the page, docs/story.md and the
+//! picture in the README.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub(crate) struct Record {
     pub(crate) price: Price,
     pub(crate) consumers: Vec<ConsumerRecord>,
     pub(crate) outcomes: Vec<Outcome>,
-    /// Highest rate that any consumer stored through the broker, for each QoS at which the broker
-    /// was at its limit.
+    /// The broker's ceiling at each QoS: the highest rate that any consumer stored through the
+    /// broker. A QoS at which the broker was not at its limit has no ceiling.
     pub(crate) broker_ceilings: Vec<Ceiling>,
 }
 
@@ -37,14 +37,15 @@ pub(crate) struct ConsumerRecord {
     pub(crate) shipped_mib: f64,
     /// Reason for which the consumer is unavailable.
     pub(crate) missing: Option<String>,
-    /// Findings against the consumer, by part.
+    /// Findings against the consumer, in the order of the steps.
     pub(crate) findings: Vec<Finding>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Finding {
     pub(crate) part: String,
-    /// `loses`, `doubles`, `grows`, `stores`, `dies` or `fails`.
+    /// Kind of the finding: `loses`, `doubles`, `grows`, `stores` (rows of messages that are not
+    /// positions), `dies` or `fails`.
     pub(crate) what: String,
     pub(crate) sentence: String,
 }
@@ -69,22 +70,22 @@ pub(crate) struct Outcome {
     pub(crate) ready_ms: f64,
     /// Memory half a second after the subscription, before any message.
     pub(crate) idle: MemoryMib,
-    /// Largest memory of the counted seconds.
+    /// Largest memory in the counted seconds, after the warm-up.
     pub(crate) memory: MemoryMib,
     pub(crate) sent_per_s: f64,
     pub(crate) stored_per_s: f64,
     pub(crate) cores: f64,
     pub(crate) cpu_us_per_message: Option<f64>,
-    /// Median and 99th percentile of an insert, by the consumer's own /metrics.
+    /// Median and 99th percentile of the duration of an insert, from the consumer's own /metrics.
     pub(crate) flush_own_ms: Option<(f64, f64)>,
-    /// Median and 99th percentile of an insert, seen at a proxy in front of ClickHouse or in the
-    /// sink.
+    /// Median and 99th percentile of the duration of an insert, measured at a proxy in front of
+    /// ClickHouse or in the sink.
     pub(crate) flush_seen_ms: Option<(f64, f64)>,
-    /// Median and 99th percentile, from the publish to the row.
+    /// Median and 99th percentile of the time from the publish to the row in ClickHouse.
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) messages: u64,
     pub(crate) lost: Option<u64>,
-    /// Rows that are duplicates or were never sent.
+    /// Number of duplicate rows, plus rows of fixes that were never sent.
     pub(crate) twice: Option<u64>,
     /// QoS 0 messages that the broker dropped; part of `lost`.
     pub(crate) broker_dropped: Option<u64>,
@@ -98,13 +99,14 @@ pub(crate) struct Outcome {
     pub(crate) is_alive: bool,
     /// Rows stored from messages that are not positions.
     pub(crate) bad_stored: Option<u64>,
-    /// Drivers in `last_positions`, and the duration of a query for one driver's last position.
+    /// Number of drivers in `last_positions`.
     pub(crate) last_positions: Option<u64>,
+    /// Duration of a query for one driver's last position.
     pub(crate) last_position_ms: Option<f64>,
     pub(crate) throttled_share: Option<f64>,
     /// `true` if the consumer kept up with the load and lost nothing.
     pub(crate) holds: bool,
-    /// Growth of private memory over the second half.
+    /// Growth of private memory in the second half of the counted seconds.
     pub(crate) slope_mib_per_min: Option<f64>,
     /// Seconds from the first to the last sample.
     pub(crate) samples_seconds: f64,
@@ -129,7 +131,8 @@ pub(crate) struct Sample {
     pub(crate) stored: u64,
     pub(crate) cpu_seconds: f64,
     pub(crate) memory: MemoryMib,
-    /// Inserts of this second, by the consumer's own histogram.
+    /// Median and 99th percentile of the duration of an insert since the last sample, from the
+    /// consumer's own histogram.
     pub(crate) flush_own_ms: Option<(f64, f64)>,
     pub(crate) broker_cpu_seconds: Option<f64>,
     pub(crate) others_cpu_seconds: f64,
@@ -155,7 +158,8 @@ impl Record {
         record
     }
 
-    /// Returns the versions of the consumers of other projects, for [`Machine`].
+    /// Returns the versions of Node, Bun and Telegraf, by name, for [`Machine`]. A consumer without
+    /// a version is left out.
     pub(crate) fn versions(consumers: &[ConsumerRecord]) -> BTreeMap<&'static str, String> {
         let version_of = |name: &'static str| {
             let consumer = consumers

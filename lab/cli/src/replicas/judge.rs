@@ -18,12 +18,12 @@ pub(super) const HEAD: [&str; 8] = [
     "verdict",
 ];
 
-/// The result of a row: what became of the fleet's fixes.
+/// The result of one row of the report: what became of the fleet's fixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) sent: u64,
-    /// Fixes that were neither on another replica nor in the spool while the first replica was
-    /// away; `None`: the row does not examine that.
+    /// Fixes missing on the second replica after a replay of the spool, while the first replica was
+    /// away. `None`: the row has no such check.
     pub(super) lost_without_first: Option<u64>,
     /// Batches left in the spool.
     pub(super) spooled: u64,
@@ -31,7 +31,8 @@ pub(super) struct Verdict {
     pub(super) lost: u64,
     /// Fixes stored twice on the replica with the most such fixes.
     pub(super) twice: u64,
-    /// Rows of `positions` beyond one for each fix, which ClickHouse merges away later.
+    /// Duplicate rows of `positions` that no merge has removed yet, on the replica with the most
+    /// such rows.
     pub(super) extra_rows: u64,
     /// Rows of an erased driver that are still stored.
     pub(super) erased_left: u64,
@@ -84,7 +85,8 @@ impl Verdict {
             self.twice = self.twice.max(found.duplicates_in_fixes);
             self.extra_rows = self.extra_rows.max(found.duplicates_raw);
         }
-        // The target table of the view is replicated separately, a moment later.
+        // ClickHouse replicates the last positions separately from `positions`, so the replicas may
+        // differ for a moment.
         let all_agree = || -> Result<bool> {
             let answers: Vec<String> =
                 replicas.iter().map(last_positions).collect::<Result<_>>()?;
