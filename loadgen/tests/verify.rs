@@ -79,7 +79,7 @@ fn lost_and_duplicate_fixes_are_found() -> Result<()> {
     assert!(verdict.is_exact(), "{verdict}");
     assert!(verdict.freshness_ms.is_some());
 
-    // A redelivery that a consumer stores with another time counts as a duplicate fix.
+    // If a consumer stores a redelivered fix with a different `ts`, the fix counts as a duplicate.
     store.insert("number % 1000 = 7", 60)?;
     let verdict = store.verdict()?;
     assert_eq!((verdict.lost, verdict.duplicates_in_fixes), (0, 10));
@@ -100,7 +100,7 @@ fn unsent_fix_and_unknown_driver_are_found() -> Result<()> {
 }
 
 #[test]
-fn run_whose_name_begins_with_this_one_does_not_count() -> Result<()> {
+fn run_with_the_same_name_prefix_is_not_counted() -> Result<()> {
     let store = TestStore::open()?;
     store.insert("1", 0)?;
     let columns = "ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
@@ -141,7 +141,7 @@ fn subscribe(port: u16) -> Result<()> {
     let (grant_sender, grant) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let _client = client;
-        // Ends when the broker ends with the test.
+        // The loop ends when the broker stops, at the end of the test.
         for event in connection.iter() {
             match event {
                 Ok(Event::Incoming(Incoming::SubAck(_))) => drop(grant_sender.send(Ok(()))),
