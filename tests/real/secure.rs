@@ -14,7 +14,7 @@ use lab_stack::{Process, free_port, wait_until};
 
 use crate::world::SOON;
 
-/// Writes a file and returns its path as a setting.
+/// Writes a file. Returns its path as a string, for use in a configuration.
 pub fn write_file(folder: &Path, name: &str, text: &str) -> Result<String> {
     let path = folder.join(name);
     std::fs::write(&path, text)?;
@@ -105,15 +105,16 @@ pub enum ProxyAction {
     Replace(String),
     /// Sends the statement to the engine, and forwards the engine's answer.
     Pass,
-    /// Sends no answer while the client waits. The engine does not get the statement.
+    /// Keeps the connection open without an answer, until the client closes it. The engine does not
+    /// get the statement.
     NoAnswer,
     /// Sends the statement to the engine, but discards the engine's answer.
     LoseAnswer,
 }
 
-/// Starts a proxy to the engine, whose port is `engine`. Returns the proxy's URL. The proxy calls
-/// `script` with the text of each statement. For an insert, this text is only the first line of the
-/// HTTP request, which contains the statement and its settings.
+/// Starts a proxy to the engine, and returns the proxy's URL. `engine`: the engine's port. The
+/// proxy calls `script` with the text of each statement. For an insert, the text is only the first
+/// line of the HTTP request: the statement and its settings are in this line.
 pub fn scripted_clickhouse(
     engine: u16,
     script: impl Fn(&str) -> ProxyAction + Send + Sync + 'static,
