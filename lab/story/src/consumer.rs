@@ -61,7 +61,7 @@ impl Recipe<'_> {
         command.envs(environment.map(|(name, value)| (name, self.fill(value, http_port))));
     }
 
-    /// Runs the preparing command, such as `migrate`, if there is one.
+    /// Runs the preparing command, such as `migrate`, if the plan has one for this consumer.
     pub(crate) fn prepare(&self) -> Result<()> {
         if self.spec.prepare.is_empty() {
             return Ok(());
@@ -89,7 +89,8 @@ impl Recipe<'_> {
         Ok(Running { process, http: format!("http://127.0.0.1:{port}"), began })
     }
 
-    /// Starts the consumer, and waits until it is subscribed. Returns the duration of both.
+    /// Starts the consumer, and waits until it is subscribed. Returns the consumer, and the time
+    /// from its start to its subscription.
     pub(crate) fn start_until_ready(&self) -> Result<(Running, Duration)> {
         let mut running = self.start()?;
         let url = format!("{}{}", running.http, self.spec.ready);

@@ -3,20 +3,20 @@
 
 use crate::record::{Ceiling, Finding, Outcome};
 
-/// Private memory counts as growing if it grows by more than this, in MiB, in the second half of a
-/// run, and also by more than [`GROWTH_SHARE`].
+/// Growth of private memory in the second half of a run, in MiB. Only growth above this value and
+/// above [`GROWTH_SHARE`] is a finding.
 const GROWTH_MIB: f64 = 5.0;
-/// Share of the private memory at the start of the second half of a run.
+/// Growth in the second half of a run, as a share of the private memory at the start of that half.
 const GROWTH_SHARE: f64 = 0.2;
 /// Shortest run, in seconds, that can show growth: before that, caches fill and compilers run.
 const GROWTH_SECONDS: f64 = 45.0;
 /// A broker that uses this many cores is at its limit: Mosquitto has one thread, and shares the
 /// machine with the other programs.
 const BROKER_CORES: f64 = 0.7;
-/// CPU cores used by other processes. If they use more, a consumer that falls behind is not
-/// reported: the machine may be the cause.
+/// CPU cores used by other processes. If the other processes use more, a consumer that falls behind
+/// is not reported, because the machine may be the cause.
 const OTHERS_CORES: f64 = 0.15;
-/// Share of the target rate below which a step shows a ceiling.
+/// Share of the target rate. If a consumer stores less than this share, the step shows a ceiling.
 const RATE_HELD: f64 = 0.95;
 
 /// Returns the findings that one outcome supports.

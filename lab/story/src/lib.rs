@@ -4,7 +4,7 @@
 //! `story.toml` lists the consumers and the steps. Each consumer runs alone, on fresh servers.
 //! `watch` samples the process tree, the broker and the store every second, and `stage` finds lost
 //! messages by comparing sets of (driver, seq). The record is written after every step. `page.py`
-//! makes the page from it; `docs.py` makes docs/story.md and README's picture.
+//! makes the page from the record; `docs.py` makes docs/story.md and the picture in the README.
 
 mod consumer;
 mod findings;
@@ -212,7 +212,8 @@ fn turns<'a>(
         }
     };
     for step in &plan.ramp {
-        // Planted mistakes show at ten thousand messages a second as well as at ten million.
+        // Planted mistakes show at ten thousand messages a second as well as at ten million, so
+        // `--prove` runs no other step of the ramp.
         if !arguments.prove || step.rate == 10_000 {
             add("ramp", *step, None, seconds.step);
         }
@@ -369,7 +370,8 @@ fn summary(consumer: &ConsumerRecord) -> String {
 }
 
 /// Returns whether each planted mistake is among its consumer's findings, and the consumer without
-/// a mistake has no finding. Prints what is not proven.
+/// a mistake has no finding. Prints each planted mistake that is missing, and each finding against
+/// the consumer without a mistake.
 fn prove(plan: &Plan, record: &Record) -> Result<bool> {
     let mut missed = Vec::new();
     for consumer in &plan.consumers {
@@ -451,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn planted_mistakes_run_where_they_show() {
+    fn prove_runs_the_part_of_each_planted_mistake() {
         let arguments = parse("make story ARGS=--prove");
         let (plan, seconds) = select(&arguments).unwrap();
         let turns = turns(&arguments, &plan, seconds, None);
@@ -464,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_command_runs_every_consumer_and_step_shown() {
+    fn recorded_command_runs_every_recorded_outcome() {
         let text = std::fs::read_to_string(repository().join("docs/story.json")).unwrap();
         let record: Record = serde_json::from_str(&text).unwrap();
         let arguments = parse(&record.command);

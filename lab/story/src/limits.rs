@@ -1,7 +1,7 @@
-//! A cgroup for the consumer, which limits CPU and memory as a pod does, and counts memory as
-//! `docker stats` does. The cgroup is of version 2 if version 2 has the controllers, and of version
-//! 1 otherwise. Without a cgroup, steps with a limit fail, and the other steps lack the memory that
-//! `docker stats` would show.
+//! Runs the consumer in a cgroup. The cgroup limits CPU and memory as a pod does, and counts memory
+//! as `docker stats` does. It is of version 2 if version 2 has the controllers, and of version 1
+//! otherwise. If the cgroup cannot be created, a step with a limit fails, and any other step lacks
+//! the memory that `docker stats` would show.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,8 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// Period of a CPU quota, in microseconds.
 const PERIOD_US: u32 = 100_000;
 
-/// The control groups of one consumer. Dropping this value removes the groups, so the consumer must
-/// have ended.
+/// The control groups of one consumer. Dropping this value removes the groups, so end the consumer
+/// first.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     cpu: Option<PathBuf>,
@@ -83,7 +83,7 @@ impl Limits {
         Some(usage.saturating_sub(inactive))
     }
 
-    /// Returns the share of the periods in which the processes were throttled by their quota.
+    /// Returns the share of the quota's periods in which the kernel throttled the processes.
     pub(crate) fn throttled_share(&self) -> Option<f64> {
         let stat = fs::read_to_string(self.cpu.as_ref()?.join("cpu.stat")).ok()?;
         let count = |name: &str| {

@@ -40,7 +40,7 @@ pub(crate) struct Consumer {
     pub(crate) environment: BTreeMap<String, String>,
     /// HTTP path that answers 200 once the consumer is subscribed.
     pub(crate) ready: String,
-    /// Words that the answer must contain.
+    /// Text that the answer at `ready` must contain.
     pub(crate) ready_words: String,
     /// Histogram of insert durations in /metrics.
     pub(crate) flush: String,
@@ -48,10 +48,11 @@ pub(crate) struct Consumer {
     /// `false`: the consumer needs a real broker and ClickHouse, because the stand-ins do not speak
     /// its protocol or format.
     pub(crate) stand_ins: Option<bool>,
-    /// Client ids of the consumer's sessions. At a broker that the laboratory did not start, it
-    /// ends these sessions after each step. `{n}` stands for 0 to 63.
+    /// Client ids of the consumer's sessions. If the laboratory did not start the broker, the
+    /// laboratory ends these sessions after each step. `{n}` stands for 0 to 63.
     pub(crate) sessions: Vec<String>,
-    /// The finding with which the report must name a planted mistake: its part, and its name.
+    /// Part and kind of the finding that the report must have against this consumer. `None`: the
+    /// consumer has no planted mistake.
     pub(crate) must_show: Option<[String; 2]>,
 }
 
@@ -59,12 +60,12 @@ pub(crate) struct Consumer {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Seconds {
-    /// Seconds at the start of each part that do not count, in addition to the part's own.
+    /// Seconds of warm-up at the start of each step, before the counted seconds of its part.
     pub(crate) warm_up: u32,
     pub(crate) step: u32,
     pub(crate) kill: u32,
     pub(crate) outage: u32,
-    /// Seconds of the outage for which ClickHouse is away.
+    /// Seconds for which ClickHouse is away in the part `outage`.
     pub(crate) away: u32,
     pub(crate) hostile: u32,
     pub(crate) pod: u32,
@@ -89,7 +90,7 @@ pub(crate) enum Destination {
     Sink,
 }
 
-/// One step of the ramp.
+/// One step: a load, its source and its destination.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
@@ -211,8 +212,8 @@ impl Fleet {
         broker_to_clickhouse(self.drivers, self.rate)
     }
 
-    /// Returns a step in which the firehose sends one message of each driver and the consumer
-    /// stores them in ClickHouse, and its duration in seconds.
+    /// Returns a step, and its duration in seconds. In the step, the firehose sends one message of
+    /// each driver, and the consumer stores the messages in ClickHouse.
     pub(crate) fn each_once(self) -> (Step, u32) {
         let step = Step { through: Through::Firehose, qos: 0, ..self.step() };
         (step, self.drivers.div_ceil(self.rate))
@@ -242,7 +243,8 @@ impl Pod {
 }
 
 impl Memory {
-    /// Returns the step, at its share of the broker's ceiling if one was measured.
+    /// Returns the step. Its rate is a share of the broker's ceiling, or the plan's rate if no
+    /// ceiling was measured.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
     pub(crate) fn step(self, ceiling: Option<f64>) -> Step {
         let rate = ceiling
@@ -252,7 +254,7 @@ impl Memory {
 }
 
 impl Plan {
-    /// Reads a plan. If `planted` is given, its consumers replace those of the plan.
+    /// Reads a plan. If `planted` is given, the consumers in that file replace those of the plan.
     pub(crate) fn read(path: &Path, planted: Option<&Path>) -> Result<Self> {
         let read_text = |path: &Path| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))

@@ -31,7 +31,7 @@ pub(crate) fn find(
     consumers.iter().map(find).collect()
 }
 
-/// Finds the program with a name of the plan. Any other name is the path of a program.
+/// Finds a program by its name in the plan, such as `node`. An unknown name is a path.
 fn find_program(name: &str, logs: &Path) -> Result<Program> {
     let sibling = |name: &str| -> Result<PathBuf> {
         let path = std::env::current_exe()?.with_file_name(name);
@@ -91,7 +91,8 @@ fn file_bytes(path: &Path) -> Result<u64> {
     Ok(fs::metadata(path).with_context(|| path.display().to_string())?.len())
 }
 
-/// Returns the size of a folder's files. `without`: names of entries to leave out.
+/// Returns the size of a folder's files. `without`: names of entries to leave out; entries of
+/// subfolders always count.
 fn folder_bytes(folder: &Path, without: &[&str]) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

@@ -1,4 +1,4 @@
-//! Continues an interrupted run: the steps that are in its record are not run again.
+//! Continues an interrupted run. A measured step in its record is not run again.
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the recorded run of the documents.
+    /// Returns the recorded run in docs/story.json.
     fn recorded() -> Record {
         let file = lab_stack::repository().join("docs/story.json");
         serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()

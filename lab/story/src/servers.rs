@@ -80,7 +80,7 @@ impl Servers {
         }
     }
 
-    /// Returns the broker's CPU time so far; `None` if the laboratory did not start it.
+    /// Returns the broker's CPU time so far. `None` for a broker that the laboratory did not start.
     pub(crate) fn broker_cpu_seconds(&self) -> Option<f64> {
         Some(usage_of_tree(self.broker.as_ref()?.process().pid()).ok()?.cpu.as_secs_f64())
     }
@@ -98,8 +98,8 @@ impl Servers {
         std::str::from_utf8(&count).ok()?.parse().ok()
     }
 
-    /// Publishes each message `times` times at QoS 1; returns when the broker has acknowledged
-    /// them.
+    /// Publishes each message `times` times at QoS 1. Returns when the broker has acknowledged all
+    /// messages.
     pub(crate) fn publish_hostile(&self, messages: &[HostileMessage], times: u32) -> Result<()> {
         for _ in 0..times {
             // Use one connection per message, because a broker may close the connection on which it
@@ -119,7 +119,7 @@ impl Servers {
 
     /// Ends the sessions of a consumer at a broker that the laboratory did not start. A session
     /// without a connection keeps its share of the group's messages, so the next consumer would
-    /// miss them.
+    /// miss these messages.
     pub(crate) fn end_sessions(&self, names: &[String]) -> Result<()> {
         if self.broker.is_some() || self.firehose.is_some() {
             return Ok(());

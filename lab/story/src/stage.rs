@@ -38,10 +38,10 @@ const ACKS_READ_WITHIN: Duration = Duration::from_millis(300);
 const HALF_A_BATCH_MESSAGES: u32 = 2_500;
 /// Share of the rate that a consumer must store. A consumer that stores less does not keep up.
 const HOLDS_SHARE: f64 = 0.98;
-/// Rows that may be in flight at any time although the consumer keeps up: two batches, one open and
-/// one being inserted.
+/// Maximum number of rows in flight while a consumer keeps up: two batches, one open and one being
+/// inserted.
 const IN_FLIGHT_ROWS: f64 = 10_000.0;
-/// Seconds of messages that two batches hold at low rates.
+/// At low rates, two batches hold the messages of this many seconds.
 const IN_FLIGHT_SECONDS: f64 = 2.0;
 
 /// The fault that occurs while the load is sent.
@@ -159,7 +159,7 @@ impl Stage<'_> {
         running: &mut Running,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        // An outage takes the engine out and puts a new one in, while the sampler queries it.
+        // An outage replaces the engine while the sampler runs, so a mutex guards the engine.
         let engine = Mutex::new(servers.engine.take());
         let servers = &*servers;
         let stored = || match &servers.sink {
@@ -187,7 +187,7 @@ impl Stage<'_> {
         let (samples, fault) = scope(|scope| {
             let watching = scope.spawn(|| sample(&sources, &is_over));
             let fault = self.inject_fault(servers, &engine, recipe, running, &target, outcome);
-            // Wait a little longer than the counted seconds, so that the last sample is taken.
+            // Wait a little longer than the load, so that the last sample is taken.
             sleep(
                 (self.load_duration() + Duration::from_millis(100)).saturating_sub(began.elapsed()),
             );
@@ -302,8 +302,8 @@ impl Stage<'_> {
             .map(|(start, end)| (end - start) / seconds);
         let in_flight =
             (IN_FLIGHT_SECONDS * f64::from(self.step.rate)).min(IN_FLIGHT_ROWS) / seconds;
-        // Rows are in flight at the first and at the last sample. A consumer that keeps up
-        // therefore counts as having stored as many rows as were sent.
+        // Some rows are in flight at the first and at the last sample. If the consumer keeps up
+        // apart from these rows, count every message that was sent as stored.
         if outcome.stored_per_s >= outcome.sent_per_s * HOLDS_SHARE - in_flight {
             outcome.stored_per_s = outcome.sent_per_s;
         }
@@ -323,8 +323,8 @@ impl Stage<'_> {
         outcome.slope_mib_per_min = slope_mib_per_min(&counted[counted.len() / 2..]);
     }
 
-    /// Returns the median and 99th percentile of all inserts by the consumer's own histogram, which
-    /// includes the warm-up.
+    /// Returns the median and 99th percentile of the duration of an insert, from the consumer's own
+    /// histogram. The histogram includes the warm-up.
     fn flush_own_ms(&self, running: &Running) -> Option<(f64, f64)> {
         let scrape = get(&format!("{}/metrics", running.http)).ok()?;
         quantiles_ms(&Histogram::read(&scrape, &self.consumer.flush))
@@ -406,7 +406,8 @@ fn count_everyone(tables: &Store, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Waits until an insert has been answered and another half of a batch has arrived.
+/// Waits for the answer to an insert, at most for [`INSERT_WITHIN`], and then until half a batch
+/// has arrived.
 fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
     let (began, before) = (Instant::now(), servers.insert_durations().len());
     while servers.insert_durations().len() == before && began.elapsed() < INSERT_WITHIN {
@@ -415,8 +416,8 @@ fn wait_for_half_a_batch(servers: &Servers, rate: u32) {
     sleep(Duration::from_secs(1) * HALF_A_BATCH_MESSAGES / rate);
 }
 
-/// Waits until the count is complete, has not changed for [`QUIET`], or [`SETTLED_WITHIN`] has
-/// passed.
+/// Waits until the count is complete or has not changed for [`QUIET`], at most for
+/// [`SETTLED_WITHIN`].
 fn wait_until_quiet(
     count: impl Fn() -> Result<u64>,
     is_complete: impl Fn(u64) -> bool,

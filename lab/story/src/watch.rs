@@ -16,7 +16,7 @@ use crate::record::{MemoryMib, Sample};
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: f64 = 1_048_576.0;
 
-/// The process to watch. A consumer that was restarted is a new target.
+/// The process to watch. A restarted consumer is a new target.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Target {
     pub(crate) pid: u32,
