@@ -7,8 +7,8 @@ use serde_json::Value;
 
 const COST: &str = "--only sink-10k-qos0 --seconds 2 --repetitions 1";
 const KILL: &str = "--only kill-9 --seconds 8";
-/// Number of runs within which a kill must find acknowledged messages in the memory of a floor that
-/// acknowledges before the insert.
+/// Maximum number of runs of a floor that acknowledges before the insert. In at least one of the
+/// runs, a kill must lose acknowledged messages.
 const RUNS_MAX: u32 = 4;
 
 /// Runs one step of the floor with these arguments. Returns the step's figures and the Markdown
@@ -95,7 +95,7 @@ fn acknowledgement_before_the_insert_is_found() {
     assert_eq!(honest["kills"]["no_subscriber"], 0, "{honest}");
     assert!(!markdown.contains("loses data"), "{markdown}");
 
-    // One run may lose nothing, see above.
+    // A single run may lose nothing, see the comment of this test.
     let mut lost = 0;
     for _ in 0..RUNS_MAX {
         let (early, markdown) =

@@ -2,10 +2,10 @@
 //! again.
 //!
 //! A row holds if at the end every fix that the broker acknowledged is on each replica once, the
-//! last positions of all replicas are equal, and the spool is empty. While a replica is away, the
-//! other replicas and the spool must already hold everything. The machine needs Mosquitto. The rows
-//! create their tables on each replica with `clickhouse.replication = "macros"`, in databases that
-//! are dropped afterwards.
+//! last positions of all replicas are equal, and the spool is empty. A row with final commands also
+//! checks that the spool and the second replica hold everything while the first replica is away.
+//! The machine needs Mosquitto. The rows create their tables on each replica with
+//! `clickhouse.replication = "macros"`, in databases that are dropped afterwards.
 
 mod arguments;
 mod judge;
@@ -20,7 +20,8 @@ use lab_stack::say;
 pub(crate) use self::arguments::Arguments;
 use self::rows::Row;
 
-/// Runs the rows. Returns whether all hold; with `--prove`, whether each planted mistake is found.
+/// Runs the rows. Returns whether all rows hold. With `--prove`, returns whether the rows find each
+/// planted mistake.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     ensure!(arguments.replica.len() > 1, "give --replica at least twice");
     let is_chosen =

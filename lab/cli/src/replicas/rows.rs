@@ -21,8 +21,8 @@ pub(super) enum Step {
     /// Adds fields on the first replica, restarts milepost with the new fields, and adds the fields
     /// on the other replicas.
     AddField,
-    /// Drops the first replica from the Keeper. Starts that replica without its data by these
-    /// commands, and creates its tables.
+    /// Drops the first replica from the Keeper. Runs these commands, which start the replica
+    /// without its data. Then creates the tables of the replica.
     Renew(Vec<String>),
 }
 
@@ -31,8 +31,8 @@ pub(super) struct Row {
     pub(super) name: &'static str,
     /// Steps, each with its time in seconds from the beginning.
     pub(super) steps: Vec<(u64, Step)>,
-    /// Shell commands that bring the first replica back, after the fleet has sent everything and
-    /// the other replicas have been examined without it.
+    /// Shell commands that bring the first replica back. They run after the fleet has sent
+    /// everything and the second replica has been checked without the first.
     pub(super) final_commands: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn all(arguments: &Arguments) -> Vec<Row> {
     let Arguments { kill, wipe, start, cut, heal, .. } = arguments;
     let rows = [
         row("killed", vec![shell(8, kill), shell(18, start)], &[]),
-        // Long enough for several inserts to receive the error that their quorum is not reached.
+        // The cut lasts long enough for several inserts to fail because they reach no quorum.
         row("cut_then_killed", vec![shell(8, cut), shell(24, kill)], &[start, heal]),
         row("disk_lost", vec![shell(8, cut), shell(24, wipe), renew(28)], &[]),
         row("partition", vec![shell(8, cut), shell(18, heal)], &[]),

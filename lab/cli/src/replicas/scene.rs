@@ -22,7 +22,7 @@ const MESSAGES_PER_SECOND: u32 = 500;
 const DRIVERS: u32 = 200;
 /// Number of the driver that a row erases.
 const ERASED: usize = 7;
-/// Shortest duration of the fleet. It publishes until the last step is done.
+/// Shortest duration of the fleet. The fleet publishes until the last step is done.
 const DURATION_MIN: Duration = Duration::from_secs(30);
 /// Longest wait for a replica to recover. Its Keeper session must expire first, and failed fetches
 /// are retried after up to a minute.
@@ -58,7 +58,7 @@ struct Scene<'a> {
     milepost: Milepost,
     /// Name of the first replica in the Keeper.
     first: String,
-    /// Rows of the erased driver that remained right after the commands, on all replicas.
+    /// Rows of the erased driver that remained right after the `erase` commands, on all replicas.
     erased_left: u64,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Scene<'a> {
         let sent = manifest.sent() as f64;
         let milepost = &self.milepost;
         if self.row.restarts() {
-            // The counter of a restarted process begins at 0.
+            // A restarted process counts its acknowledgements from 0, so wait for the stored fixes.
             let first = self.store(&self.arguments.replica[0]);
             let is_stored = || Ok(progress(&first, &manifest)?.distinct >= manifest.sent());
             wait_until("everything is stored", RECOVERY_MAX, is_stored)?;
