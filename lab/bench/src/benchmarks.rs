@@ -21,9 +21,9 @@ pub(crate) enum Benchmark {
     Micro,
 }
 
-/// Returns the commands of a benchmark, in order. They run in the root of the repository. Like
-/// `make bench`, they build the whole workspace: for fewer packages, cargo would choose other
-/// features, and build the dependencies again.
+/// Returns the commands of a benchmark, in order. The commands run in the root of the repository.
+/// Like `make bench`, the commands build the whole workspace: for fewer packages, cargo would
+/// choose other features, and build the dependencies again.
 fn commands(benchmark: Benchmark) -> &'static [&'static str] {
     match benchmark {
         Benchmark::Peers => &[],

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::kind::Kind;
 
-/// Seconds at the start of a step that are not counted, while JIT compilers compile and the first
-/// batches fill.
+/// Uncounted seconds at the start of a step, in which JIT compilers compile and the first batches
+/// fill.
 pub(crate) const WARM_UP_SECONDS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +41,8 @@ pub(crate) struct Case {
     pub(crate) repetitions: u32,
     /// The value of milepost's `mqtt.connections`. `None`: its default.
     pub(crate) connections: Option<u32>,
-    /// Number of times that the consumer is killed under load. Its CPU and memory are reported only
-    /// if this is 0.
+    /// Number of kills of the consumer under load. A case with kills does not report CPU and
+    /// memory.
     pub(crate) kills: u32,
     pub(crate) kinds: Vec<Kind>,
 }

@@ -10,11 +10,11 @@ use crate::trial::Trial;
 /// Smallest share of its rate that the generator must hold. Below this share, the generator has
 /// fallen behind.
 const RATE_MIN: f64 = 0.98;
-/// Maximum number of rows that a consumer that keeps up has in flight: two batches, one open and
-/// one being inserted.
+/// Maximum number of rows in flight while a consumer keeps up: two batches, one open and one being
+/// inserted.
 const ROWS_IN_FLIGHT: f64 = 10_000.0;
-/// Seconds of messages that two batches hold at low rates: one is open for a second while another
-/// is being inserted.
+/// At low rates, two batches hold the messages of this many seconds: one batch is open for a second
+/// while the other is being inserted.
 const SECONDS_IN_FLIGHT: f64 = 2.0;
 
 /// Computes the figures from the differences between the first and the last counted sample.
@@ -57,15 +57,15 @@ pub(crate) fn check_rate(trial: &mut Trial, target: f64) {
     }
 }
 
-/// Returns how many rows a consumer that keeps up may have in flight.
+/// Returns the maximum number of rows in flight while a consumer keeps up.
 fn rows_in_flight(case: &Case) -> f64 {
     case.rate
         .map_or(ROWS_IN_FLIGHT, |rate| (SECONDS_IN_FLIGHT * f64::from(rate)).min(ROWS_IN_FLIGHT))
 }
 
-/// If the consumer lags, divides the cost of the counted seconds by the rows that the engine wrote
-/// in these seconds. Otherwise a lagging consumer would look cheap. `written` is the number of rows
-/// that the engine wrote in the whole step, in all tables.
+/// If the consumer lags, divides the cost of the counted seconds by the fixes that the engine
+/// stored in these seconds. Divided by the messages sent, the cost would look too low. `written`:
+/// number of rows that the engine wrote in the whole step, in all tables.
 pub(crate) fn charge_by_engine_rows(trial: &mut Trial, case: &Case, written: u64) {
     let counted = &trial.samples[WARM_UP_SECONDS as usize..];
     let Some((first, last)) = counted.first().zip(counted.last()) else { return };
@@ -122,8 +122,8 @@ mod tests {
         assert!(behind.is_worth_repeating);
     }
 
-    /// Returns a step with the engine as its store, which writes `written` rows in the counted
-    /// seconds, out of 240,000 messages at 20,000 a second.
+    /// Returns a step of 240,000 messages, at 20,000 a second. Its engine writes `written` rows in
+    /// the counted seconds.
     fn engine_step(written: u64) -> Trial {
         let case = crate::cases::quick().remove(0);
         let sample = |second: u64| Sample {

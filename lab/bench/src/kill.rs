@@ -3,10 +3,10 @@
 //!
 //! Each kill waits for a moment in the consumer's own inserts, by the same rule for every consumer.
 //! The first and the third of three kills strike when half a batch has arrived since the last
-//! answer to an insert: this exposes a consumer that acknowledges too early. The second strikes
-//! when an insert is committed but not answered yet: this exposes a consumer that inserts stored
-//! rows again. The kill ends the whole process tree. The consumer is started again at once with the
-//! same client id, while the load continues.
+//! answer to an insert. These kills expose a consumer that acknowledges too early. The second kill
+//! strikes when an insert is committed but not answered yet. This kill exposes a consumer that
+//! inserts stored rows again. Each kill ends the whole process tree. The consumer is started again
+//! at once with the same client id, while the load continues.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

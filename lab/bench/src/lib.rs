@@ -130,7 +130,7 @@ fn ensure_quiet() -> Result<()> {
 }
 
 fn select_cases(arguments: &Arguments) -> Result<Vec<Case>> {
-    // If both lists have a case with this name, use the one in the requested list.
+    // Both lists may have a case of the same name. Use the case in the requested list.
     let (mut cases, others) = if arguments.full {
         (cases::full(), cases::quick())
     } else {

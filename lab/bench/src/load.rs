@@ -133,7 +133,8 @@ pub(crate) fn sample(
         sleep(Duration::from_secs(second).saturating_sub(began.elapsed()));
         consumer.process.ensure_alive()?;
         let usage = usage_of_tree(consumer.process.pid())?;
-        // Servers and consumers are child processes; generator and sink are threads of this one.
+        // Servers and consumers are child processes of this process. The generator and the sink are
+        // threads of this process.
         let bench = usage_of_tree(std::process::id())?;
         samples.push(Sample {
             seconds: began.elapsed().as_secs_f64(),
@@ -155,8 +156,9 @@ pub(crate) fn sample(
     Ok(samples)
 }
 
-/// Refuses the step unless the broker counted as many messages as the generator sent. A message
-/// without a subscriber is sent twice, and both count.
+/// Refuses the step if the broker counted another number of messages than the generator sent, or
+/// left a message unacknowledged. The generator repeats a message without a subscriber, and each
+/// attempt counts.
 pub(crate) fn check_count(trial: &mut Trial, servers: &Servers, manifest: &Manifest) -> Result<()> {
     let written = manifest.messages + manifest.no_subscriber;
     let counted = broker_received(servers.mqtt_port, written)?;

@@ -52,7 +52,8 @@ pub fn node(logs: &Path) -> Result<PathBuf> {
     Ok(node)
 }
 
-/// Returns the Bun binary that runs on this machine. `npm ci` may install several, one per libc.
+/// Returns the Bun binary that runs on this machine. `npm ci` may install several binaries, one per
+/// libc.
 pub fn bun(logs: &Path) -> Result<PathBuf> {
     node(logs)?;
     let packages =
@@ -101,7 +102,7 @@ pub fn telegraf(logs: &Path) -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// Returns the version that go.mod pins.
+/// Returns the version of Telegraf that go.mod pins.
 pub fn telegraf_version() -> Result<String> {
     let modules = fs::read_to_string(folder().join("telegraf/go.mod"))?;
     let version = modules.split_whitespace().last().context("no version in go.mod")?;

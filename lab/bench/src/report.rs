@@ -56,7 +56,7 @@ const COLUMNS: [Column; 9] = [
     Column::new("start ms", |trial| Some(trial.start_to_subscribed_ms), 0),
 ];
 
-/// The first table, the one of docs/results.md: case, column and unit.
+/// Columns of the first table, which is in docs/results.md as well: case, column and unit.
 const HEADLINES: [(&str, Column, &str); 6] = [
     ("engine-20k-qos1", Column::new("CPU a message: 20k/s QoS 1 → ClickHouse", CPU, 1), "µs"),
     ("sink-50k-qos0", Column::new("50k/s QoS 0 → null sink", CPU, 1), "µs"),
@@ -125,7 +125,7 @@ impl Figure {
     }
 }
 
-/// The steps of one consumer in one case, without the refused ones.
+/// The steps of one consumer in one case, without the refused steps.
 struct Row<'a> {
     kind: Kind,
     counted: Vec<&'a Trial>,
@@ -258,7 +258,8 @@ impl Report {
         )
     }
 
-    /// Returns the most important figures of several cases: the ratio, then the figure itself.
+    /// Returns a table of the most important figures of several cases. Each cell has the ratio to
+    /// the first consumer, and then the figure itself.
     fn headlines(&self) -> Option<Table> {
         let rows_of =
             |name: &str| Some(self.rows(self.cases.iter().find(|case| case.name == name)?));
@@ -344,7 +345,7 @@ impl Report {
     }
 }
 
-/// Returns the table of costs: each figure, with its ratio to that of the first consumer.
+/// Returns the table of costs: each figure, with its ratio to the first consumer's figure.
 fn cost_table(rows: &[Row<'_>]) -> Table {
     let columns: Vec<&Column> = COLUMNS
         .iter()

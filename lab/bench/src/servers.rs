@@ -84,7 +84,7 @@ impl Servers {
     }
 
     /// Returns the number of rows stored so far. In the engine, rows of the views' tables count
-    /// too. Do not call this while the engine's CPU is measured: the query costs CPU.
+    /// too. Do not call this function while the engine's CPU is measured: the query costs CPU.
     pub(crate) fn stored(&self) -> u64 {
         let in_sink = || self.sink.as_ref().map_or(0, Sink::rows);
         self.engine()
@@ -108,8 +108,8 @@ impl Servers {
     }
 }
 
-/// Returns how many rows inserts have written since the engine started, by the engine's own count.
-/// Rows of the views' tables are included.
+/// Returns the number of rows that inserts have written since the engine started, as the engine
+/// counts them. Rows of the views' tables are included.
 pub(crate) fn inserted_rows(engine: &ClickHouse) -> Result<u64> {
     let rows = engine.query("SELECT sum(value) FROM system.events WHERE event = 'InsertedRows'")?;
     Ok(rows.trim().parse()?)

@@ -31,7 +31,7 @@ pub(crate) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Runs the step. If it fails, the trial is marked as refused.
+    /// Runs the step. If the step fails, the trial is marked as refused.
     pub(crate) fn measure(&self) -> Trial {
         let mut trial = Trial {
             case: self.case.name.clone(),
@@ -86,8 +86,9 @@ impl Stage<'_> {
     }
 }
 
-/// Compares the stored fixes with the sent fixes. Refuses the step if the generator's counts
-/// disagree.
+/// Compares the stored fixes with the sent fixes. Refuses the step if the counts of messages
+/// disagree, if the firehose reports a fault, or if the consumer still stores rows after
+/// [`DRAINED_WITHIN`].
 fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
     let mut settled = true;
     let (lost, duplicates) = match (&sent.manifest, &servers.sink) {

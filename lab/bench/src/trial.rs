@@ -7,7 +7,7 @@ pub(crate) struct Trial {
     pub(crate) case: String,
     pub(crate) consumer: String,
     pub(crate) repetition: u32,
-    /// Why the figures do not count, one entry per reason.
+    /// Reasons why the figures do not count. Empty: the figures count.
     pub(crate) refused: Vec<String>,
     /// Another attempt may succeed: the machine caused a refusal, not the consumer.
     #[serde(skip)]
@@ -20,7 +20,7 @@ pub(crate) struct Trial {
     /// the consumer fell behind.
     pub(crate) stored_per_second: Option<f64>,
     pub(crate) cpu_us_per_message: f64,
-    /// The part of the CPU time that was spent in the kernel, for sockets and files.
+    /// The part of `cpu_us_per_message` that was spent in the kernel, for sockets and files.
     pub(crate) kernel_us_per_message: f64,
     /// CPU cores that other processes, and other guests of the host, used in the counted seconds.
     pub(crate) others_cores: f64,
@@ -32,7 +32,7 @@ pub(crate) struct Trial {
     /// Median and 99th percentile of the time from the publish to the row in ClickHouse.
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) lost: Option<u64>,
-    /// Rows that are duplicates or were never sent.
+    /// Number of duplicate rows, plus rows of fixes that were never sent.
     pub(crate) duplicates: Option<u64>,
     pub(crate) start_to_subscribed_ms: f64,
     pub(crate) engine_version: Option<String>,
@@ -95,13 +95,13 @@ pub(crate) struct Kills {
     pub(crate) count: u32,
     /// Time from each kill until the consumer was subscribed again.
     pub(crate) back_after_ms: Vec<f64>,
-    /// Rows of `positions` beyond one for each fix. Merges are stopped, so this counts every row
-    /// that was inserted again.
+    /// Duplicate rows of `positions`. Merges are stopped, so every row that was inserted again
+    /// counts.
     pub(crate) duplicates_raw: u64,
     /// Messages that the broker answered with "no matching subscribers". The fleet sent them again,
     /// so they are not lost here; devices that ignore the reason code would lose them.
     pub(crate) no_subscriber: u64,
-    /// Why the consumer did not subscribe again.
+    /// Reason why the consumer did not subscribe again, or was dead at the end.
     #[serde(rename = "gone")]
     pub(crate) failure: Option<String>,
 }
