@@ -258,8 +258,8 @@ impl Report {
         )
     }
 
-    /// Returns a table of the most important figures of several cases. Each cell has the ratio to
-    /// the first consumer, and then the figure itself.
+    /// Returns the table of the most important figures of several cases. Each figure stands after
+    /// its ratio to the first consumer's figure.
     fn headlines(&self) -> Option<Table> {
         let rows_of =
             |name: &str| Some(self.rows(self.cases.iter().find(|case| case.name == name)?));
