@@ -135,7 +135,7 @@ pub(super) fn check_hemispheres(json: &[u8], [lat, lng]: [&Scalar<'_>; 2]) -> Re
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {path:.40} is {text}, which is not read in \
-                     format milepost: send a signed number, or map it as {field}_hemisphere in \
+                     format milepost: send a signed number, or set {field}_hemisphere in \
                      [formats.NAME]"
                 ),
             );
@@ -175,7 +175,7 @@ pub(super) fn check_unmapped_hemispheres(
                 Reason::WrongType,
                 format!(
                     "{field} is {degrees}, and {name:.40} says {side}, which is not read: send a \
-                     signed number, or map it as {field}_hemisphere in [formats.NAME]"
+                     signed number, or set {field}_hemisphere in [formats.NAME]"
                 ),
             );
         }
