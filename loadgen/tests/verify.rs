@@ -100,7 +100,7 @@ fn unsent_fix_and_unknown_driver_are_found() -> Result<()> {
 }
 
 #[test]
-fn run_with_the_same_name_prefix_is_not_counted() -> Result<()> {
+fn run_whose_name_only_begins_with_this_name_is_not_counted() -> Result<()> {
     let store = TestStore::open()?;
     store.insert("1", 0)?;
     let columns = "ts, seq, lat_e7, lng_e7, speed_cms, heading_cdeg, alt_dm, acc_dm, received_at";
