@@ -32,7 +32,7 @@ pub(crate) struct Trial {
     /// Median and 99th percentile of the time from the publish to the row in ClickHouse.
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) lost: Option<u64>,
-    /// Number of duplicate rows, plus rows of fixes that were never sent.
+    /// Number of duplicate rows, plus number of stored fixes that were never sent.
     pub(crate) duplicates: Option<u64>,
     pub(crate) start_to_subscribed_ms: f64,
     pub(crate) engine_version: Option<String>,

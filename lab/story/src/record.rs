@@ -85,7 +85,7 @@ pub(crate) struct Outcome {
     pub(crate) freshness_ms: Option<(f64, f64)>,
     pub(crate) messages: u64,
     pub(crate) lost: Option<u64>,
-    /// Number of duplicate rows, plus rows of fixes that were never sent.
+    /// Number of duplicate rows, plus number of stored fixes that were never sent.
     pub(crate) twice: Option<u64>,
     /// QoS 0 messages that the broker dropped; part of `lost`.
     pub(crate) broker_dropped: Option<u64>,
