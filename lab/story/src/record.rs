@@ -37,7 +37,7 @@ pub(crate) struct ConsumerRecord {
     pub(crate) shipped_mib: f64,
     /// Reason for which the consumer is unavailable.
     pub(crate) missing: Option<String>,
-    /// Findings against the consumer, in the order of the steps.
+    /// Findings against the consumer, in the order of `outcomes` of the record.
     pub(crate) findings: Vec<Finding>,
 }
 
