@@ -87,8 +87,8 @@ impl Stage<'_> {
 }
 
 /// Compares the stored fixes with the sent fixes. Refuses the step if the counts of messages
-/// disagree, if the firehose reports a fault, or if the consumer still stores rows after
-/// [`DRAINED_WITHIN`].
+/// disagree, if the broker did not acknowledge a message, if the firehose reports a fault, or if
+/// the consumer still stores rows after [`DRAINED_WITHIN`].
 fn verify(trial: &mut Trial, servers: &Servers, sent: &Sent) -> Result<()> {
     let mut settled = true;
     let (lost, duplicates) = match (&sent.manifest, &servers.sink) {
