@@ -12,7 +12,7 @@ use super::hemisphere::is_parent;
 use super::json::number;
 use super::keep::{Keep, Kept, Value, visit_values};
 use super::measured::{Measured, refuse_magnetic};
-use super::reader::{Reader, as_text};
+use super::reader::{Reader, as_text, elements};
 use super::refusal::{Refusal, refuse};
 use super::spelled_unit::is_magnetic;
 use super::translations::field_in_other_language;
@@ -185,6 +185,12 @@ impl Measured {
         )
     }
 
+    /// Returns whether the value is an element of a GeoJSON point's coordinates. The units of these
+    /// are fixed, except that of the height, which [`check_unit_of_element`] checks.
+    fn is_in_feature(&self) -> bool {
+        self.path.starts_with("geometry/coordinates/")
+    }
+
     /// Reduces the path to its last name, as seen from the object around the points.
     fn reduce_path_to_name(&mut self) {
         self.path = self.path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -288,11 +294,21 @@ impl Units {
 pub(super) fn check_units(json: &[u8], fields: &[Measured], kept: Kept<'_>) -> Result<(), Refusal> {
     let mut are_sent = vec![false; fields.len()];
     let mut may_be_radians = true;
+    let mut set_sent = |at: usize, number: f64| {
+        are_sent[at] = true;
+        may_be_radians &= fields[at].may_be_radians(number);
+    };
     let mut units = Units::collect(json, |path, number| {
-        for (is_sent, field) in are_sent.iter_mut().zip(fields) {
-            if field.path == path {
-                *is_sent = true;
-                may_be_radians &= field.may_be_radians(number);
+        let at_path = fields.iter().enumerate().filter(|(_, field)| field.path == path);
+        at_path.for_each(|(at, _)| set_sent(at, number));
+    });
+    // A format may read elements of an array, such as `pos/2`.
+    visit_values(json, &[], &mut |path, value| {
+        let Value::Array(array) = value else { return };
+        for (at, field) in fields.iter().enumerate() {
+            let inside = field.path.strip_prefix(path).filter(|_| !field.is_in_feature());
+            if let Some(number) = inside.and_then(|inside| number_in(array, inside)) {
+                set_sent(at, number);
             }
         }
     });
@@ -337,8 +353,13 @@ pub(super) fn check_units_around(
 ) -> Result<(), Refusal> {
     let mut may_be_radians = true;
     fields.retain_mut(|field| {
+        let (parent, name) = field.path.rsplit_once('/').unwrap_or(("", &field.path));
+        let array = parent.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_index = name.bytes().all(|byte| byte.is_ascii_digit()) && !field.is_in_feature();
         field.reduce_path_to_name();
-        let mut numbers = numbers_called(as_text(json), &field.path).peekable();
+        let elements = is_index.then(|| numbers_in_arrays(as_text(json), &array, &field.path));
+        let elements = elements.into_iter().flatten();
+        let mut numbers = numbers_called(as_text(json), &field.path).chain(elements).peekable();
         let is_sent = numbers.peek().is_some();
         may_be_radians &= !field.is_place() || numbers.all(|number| field.may_be_radians(number));
         is_sent
@@ -388,4 +409,50 @@ fn numbers_called(json: &str, name: &str) -> impl Iterator<Item = f64> {
             }
         }
     })
+}
+
+/// Returns the numbers at this index of each array of this name. If the name is empty, returns
+/// those of each array that is an element of an array. Does not search such an array for others, so
+/// that each byte is read at most twice.
+fn numbers_in_arrays(json: &str, name: &str, index: &str) -> impl Iterator<Item = f64> {
+    let (key, inside) = (format!("\"{name}\""), format!("/{index}"));
+    let mut searched = 0;
+    json.match_indices('[').filter_map(move |(at, _)| {
+        let before = json[..at].trim_end();
+        let is_found = if key == "\"\"" {
+            before.ends_with(['[', ','])
+        } else {
+            before.strip_suffix(':').is_some_and(|before| before.trim_end().ends_with(&key))
+        };
+        if !is_found || at < searched {
+            return None;
+        }
+        let array = Reader::new(&json.as_bytes()[at..]).raw();
+        // A bracket in a string begins no array. Such a string ends the search.
+        searched = array.map_or(json.len(), |array| at + array.len());
+        number_in(as_text(array?), &inside)
+    })
+}
+
+/// Returns the number at a path in an array, such as `/2`; `None` if there is none.
+fn number_in(array: &str, path: &str) -> Option<f64> {
+    let mut json = array.as_bytes();
+    for step in path.strip_prefix('/')?.split('/') {
+        let mut found = None;
+        if json.starts_with(b"[") {
+            let index: usize = step.parse().ok()?;
+            let (elements, _) = elements(json, index.checked_add(1)?)?;
+            found = elements.get(index).copied();
+        } else {
+            Reader::new(json).object(|reader, key| {
+                let value = reader.raw()?;
+                if key == step.as_bytes() {
+                    found = Some(value);
+                }
+                Some(())
+            })?;
+        }
+        json = found?;
+    }
+    Reader::new(json).value()?.or_number_in_text().as_f64()
 }

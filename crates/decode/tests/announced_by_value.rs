@@ -300,3 +300,58 @@ fn value_beside_an_array_of_points_is_about_the_points() {
         assert_eq!(outcome(&batch, &payload(members)), "ok", "{members}");
     }
 }
+
+#[test]
+fn unit_beside_an_array_is_about_the_elements_that_the_format_reads() {
+    let in_array = |points: Option<&str>, parent: &str| {
+        let at = |index: usize| pointer(&format!("{parent}/{index}"));
+        mapped_source(Fields {
+            points: points.map(pointer),
+            lat: at(0),
+            lng: at(1),
+            alt: Some((at(2), 1.0)),
+            speed: Some((at(3), 1.0)),
+            ..fields(TimeUnit::BySize)
+        })
+    };
+    let ts = r#""ts":1795770000"#;
+    let single = (in_array(None, "/pos"), format!(r#"{{{ts},"pos":[1.5,2.5,5,3],MEMBERS}}"#));
+    let nested = (
+        in_array(None, "/gps/pos"),
+        format!(r#"{{{ts},"gps":{{"pos":[1.5,2.5,"5",3],MEMBERS}}}}"#),
+    );
+    let batch = (
+        in_array(Some("/points"), "/pos"),
+        format!(r#"{{"points":[{{{ts},"pos" : [1.5,2.5,5,3]}}],MEMBERS}}"#),
+    );
+    let rows = mapped_source(Fields {
+        points: Some(pointer("/points")),
+        lat: pointer("/0"),
+        lng: pointer("/1"),
+        alt: Some((pointer("/2"), 1.0)),
+        speed: Some((pointer("/3"), 1.0)),
+        ts: Some((pointer("/4"), TimeUnit::BySize)),
+        ..fields(TimeUnit::BySize)
+    });
+    let rows = (rows, r#"{"points":[[1.5,2.5,5,3,1795770000]],MEMBERS}"#.to_owned());
+    for (source, payload) in [&single, &nested, &batch, &rows] {
+        for (members, message) in [
+            (r#""alt_unit":"ft""#, "alt_unit says ft, but alt is read in m"),
+            (r#""speed_unit":"mph""#, "speed_unit says mph, but speed is read in m/s"),
+            (r#""units":"imperial""#, "says imperial"),
+            (r#""altitude_ref":"AGL""#, "altitude_ref says AGL"),
+            (r#""speed_scale":0.1"#, "speed_scale is 0.1"),
+            (r#""coord_format":"ddmm.mmmm""#, "coord_format says ddmm.mmmm"),
+        ] {
+            let outcome = outcome(source, &payload.replace("MEMBERS", members));
+            assert!(outcome.contains(message), "{payload} {members}: {outcome}");
+        }
+        for members in [r#""alt_unit":"m""#, r#""speed_unit":"m/s""#, r#""acc_unit":"ft""#] {
+            let outcome = outcome(source, &payload.replace("MEMBERS", members));
+            assert_eq!(outcome, "ok", "{payload} {members}");
+        }
+    }
+    // Without an altitude, its unit does not matter.
+    let without_alt = r#"{"points":[{"ts":1795770000,"pos":[1.5,2.5]}],"alt_unit":"ft"}"#;
+    assert_eq!(outcome(&batch.0, without_alt), "ok");
+}
