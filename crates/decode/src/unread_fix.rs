@@ -363,6 +363,9 @@ pub(super) fn check_fix(
     let lat = read.lat.trim_start_matches('/');
     let lat = lat.strip_prefix(&(root.join("/") + "/")).unwrap_or(lat);
     let own_parent = lat.rsplit_once('/').map_or("", |(parent, _)| parent);
+    // In a GeoJSON feature, the properties describe the point.
+    let is_feature = root.is_empty() && own_parent == "geometry/coordinates";
+    let properties = if is_feature { "properties" } else { "" };
     let (mut flag, mut status, mut mode, mut time_flag) = (None, None, None, None);
     let (mut is_nmea, mut is_ais, mut is_gpsd, mut is_time_valid) = (false, false, false, false);
     let mut unknown = Unknown::default();
@@ -373,10 +376,10 @@ pub(super) fn check_fix(
         let end = path.find(['(', '[']).filter(|_| has_remark).unwrap_or(path.len());
         let parent = path[..end].rsplit_once('/').map_or("", |(parent, _)| parent);
         let name = path[parent.len()..].trim_start_matches('/');
-        let mut parents = parent.split('/');
-        let is_own = parent.is_empty()
+        let inner = parent.strip_prefix(properties).unwrap_or(parent).trim_start_matches('/');
+        let is_own = inner.is_empty()
             || parent == own_parent
-            || parents.all(|name| is_receiver(name.as_bytes()));
+            || inner.split('/').all(|name| is_receiver(name.as_bytes()));
         if !is_own {
             return;
         }

@@ -382,7 +382,8 @@ pub(super) fn check_units_of_frame(
     mut fields: Vec<Measured>,
     settled: &[&str],
 ) -> Result<(), Refusal> {
-    fields.retain(|field| !settled.contains(&field.field));
+    let has_fixed_unit = |field: &Measured| field.is_place() && field.is_in_feature();
+    fields.retain(|field| !settled.contains(&field.field) && !has_fixed_unit(field));
     fields.iter_mut().for_each(Measured::reduce_path_to_name);
     // The names in a file may contain bytes that are not UTF-8.
     let frame = String::from_utf8_lossy(frame);

@@ -3362,3 +3362,57 @@ fn file_cut_off_in_its_last_row_is_noticed() {
     let text = format!("ts,lat,lng,alt\n{first},1.25,2.25\n{second},1.2501,2.25");
     assert_eq!(read(&[], &text)["positions"], 2);
 }
+
+/// An option such as `--field` or `--unit` concerns one field. The other fields of GeoJSON are read
+/// and checked as without the option.
+#[test]
+fn geojson_is_read_alike_with_options_for_fields() {
+    let ts = yesterday("10:12:47Z");
+    let unit = ["--speed-unit", "m/s"];
+    let option_lists =
+        [&[][..], &["--unit", "acc=m"], &["--field", "seq=/properties/n"], &["--alt-unit", "m"]];
+    for options in option_lists {
+        let options = [&unit[..], options].concat();
+        for (place, properties, expected) in [
+            ("2,1", r#""ts":TS,"speed":10,"heading":90,"alt":7,"acc":5"#, "1 2 10 90 7 5"),
+            ("2,1", r#""time":TS,"velocity":10,"course":90,"ele":7"#, "1 2 10 90 7 -"),
+            ("2,1", r#""timestamp":TS,"bearing":90,"altitude":7,"accuracy":5"#, "1 2 - 90 7 5"),
+            ("2,1", r#""time":"x","timestamp":TS,"velocity":1,"speed":10"#, "1 2 10 - - -"),
+            ("2,1,7", r#""fixTime":TS,"altitude":8"#, "1 2 - - 7 -"),
+            ("2,1,0", r#""datetime":TS,"altitude":8"#, "1 2 - - 8 -"),
+            ("2,1,0", r#""ts":TS"#, "1 2 - - 0 -"),
+            ("2,1", r#""ts":TS,"heading":0,"hasBearing":false"#, "1 2 - - - -"),
+            ("2,1,7", r#""ts":TS,"alt_valid":false"#, "1 2 - - - -"),
+            ("2,1,7", r#""ts":TS,"valid":true,"alt_unit":"m""#, "1 2 - - 7 -"),
+        ] {
+            let file = feature_at(place, &properties.replace("TS", &format!("\"{ts}\"")));
+            check(&options, "a.geojson", file, expected);
+        }
+        for (properties, message) in [
+            (r#""valid":false"#, "valid is false: the receiver had no fix"),
+            (r#""gps":{"fix":"none"}"#, "the receiver had no fix"),
+            (r#""validTime":0"#, "the device did not know the time"),
+            (r#""alt_unit":"ft""#, "alt_unit says ft, but alt is read in m"),
+            (r#""altitude_ref":"AGL""#, "altitude_ref says AGL"),
+            (r#""velocity":3,"velocity_unit":"mph""#, "velocity_unit says mph"),
+        ] {
+            let file = feature_at("2,1,7", &format!(r#""ts":"{ts}",{properties}"#));
+            check_refused(&options, "a.geojson", file, message);
+        }
+        let fix = feature_at("2,1", &format!(r#""ts":"{ts}""#));
+        let unlocated = r#"{"type":"Feature","geometry":null,"properties":{"speed":1}}"#;
+        check(&options, "a.geojsonl", format!("{fix}\n{unlocated}\n"), "1 2 - - - -");
+        check_refused(&options, "a.geojsonl", r#"{"type":"x","speed":1}"#, r#""rejected":1"#);
+    }
+    // The coordinates of GeoJSON are always degrees.
+    let file = feature_at("2,1", &format!(r#""ts":"{ts}""#));
+    let file = format!(r#"{{"coordinate_format":"DMS","features":[{file}]}}"#);
+    check(&unit, "a.geojson", &file, "1 2 - - - -");
+    check(&[&unit[..], &["--unit", "acc=m"]].concat(), "a.geojson", file, "1 2 - - - -");
+    // A field with an option has no other name.
+    let file = feature_at("2,1", &format!(r#""ts":"{ts}","v":3,"velocity":10"#));
+    let field = ["--field", "speed=/properties/v"];
+    check(&[&unit[..], &field].concat(), "a.geojson", &file, "1 2 3 - - -");
+    let feet = feature_at("2,1,100", &format!(r#""time":"{ts}","alt_unit":"ft""#));
+    check(&[&unit[..], &["--alt-unit", "ft"]].concat(), "a.geojson", feet, "1 2 - - 30.5 -");
+}

@@ -45,12 +45,12 @@ pub(super) const FIELDS: &[&str] = &[
 ];
 // Slots of some of these paths.
 const TS: usize = 5;
-const SPEED: usize = 6;
-const HEADING: usize = 7;
-const ALT: usize = 8;
-const ACC: usize = 9;
-const TIMESTAMP: usize = 12;
-const TIME: usize = 13;
+pub(super) const SPEED: usize = 6;
+pub(super) const HEADING: usize = 7;
+pub(super) const ALT: usize = 8;
+pub(super) const ACC: usize = 9;
+pub(super) const TIMESTAMP: usize = 12;
+pub(super) const TIME: usize = 13;
 /// Other names of a property, each with the slot of the property in [`FIELDS`].
 pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/velocity", SPEED),
@@ -64,6 +64,8 @@ pub(super) const ALIASES: [(&str, usize); 10] = [
     ("properties/fixTime", TIME),
     ("properties/fixtime", TIME),
 ];
+/// The remedy for a position in the properties of a feature without a geometry.
+pub(super) const SEND_A_POINT: &str = "send them as a Point in geometry, which is null";
 /// Slot of a latitude that a payload sends in addition to the coordinates.
 const REPEATED_LAT: usize = 14;
 /// Paths of such a latitude.
@@ -147,7 +149,7 @@ pub(super) fn read(
         }
     }
     if geometry.is_missing() {
-        names::refuse_unread_position(json, "send them as a Point in geometry, which is null")?;
+        names::refuse_unread_position(json, SEND_A_POINT)?;
         points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
         return Ok(());
     }

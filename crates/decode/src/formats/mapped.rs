@@ -5,7 +5,8 @@ use std::mem::take;
 use std::sync::Arc;
 
 use super::degrees::{Degrees, coordinate};
-use super::more::{FIELDS, LAT, LNG, More, TS};
+use super::feature::{self, OtherPath};
+use super::more::{ALT, EXTRA, FIELDS, LAT, LNG, More, ROOT, TS};
 use crate::exponent;
 use crate::extract::{Found, Paths, Pointer};
 use crate::ignored::Ignored;
@@ -20,17 +21,8 @@ use crate::refusal::{Refusal, refuse};
 use crate::reject::Reason;
 use crate::time::Local;
 use crate::unit::{Quantity, TimeUnit};
-use crate::unread_unit::{check_units, check_units_around};
+use crate::unread_unit::{check_unit_of_element, check_units, check_units_around};
 use crate::unread_zone::check_utc_flag;
-
-/// Slot of the object at [`Quirks::root`], after the eight of [`Fields::pointers`].
-pub(super) const ROOT: usize = 8;
-/// First slot of the values at [`Quirks::extra`].
-pub(super) const EXTRA: usize = 9;
-
-/// Paths and types that every GeoJSON feature with a point has. The reader skips these strings in
-/// features. In other JSON, a `type` may be the type of the fix, so the reader does not skip it.
-const TYPES_OF_FEATURE: [(&str, &str); 2] = [("type", "Feature"), ("geometry/type", "Point")];
 
 /// The pointers to the fields of a point.
 #[derive(Debug, Clone)]
@@ -69,6 +61,8 @@ pub(super) struct Quirks {
     pub(super) ts_is_beside_root: bool,
     /// Paths of the values that `ignored_kind` reads.
     pub(super) extra: &'static [&'static str],
+    /// The payloads are GeoJSON features of a file.
+    pub(super) is_feature: bool,
     /// Paths at which nearly every payload has the same string, with that string.
     pub(super) usual_strings: &'static [(&'static str, &'static str)],
     /// Names of further members that the devices send. The format does not read them.
@@ -86,6 +80,7 @@ impl Quirks {
         root_is_optional: false,
         ts_is_beside_root: false,
         extra: &[],
+        is_feature: false,
         usual_strings: &[],
         unread: &[],
         ignored_kind: |_, _| Ok(None),
@@ -146,7 +141,8 @@ impl Mapping {
     /// Creates the mapping of a file of GeoJSON features.
     pub fn of_features(fields: Fields) -> Self {
         let mapping = Self::new(fields);
-        Self { quirks: Quirks { usual_strings: &TYPES_OF_FEATURE, ..mapping.quirks }, ..mapping }
+        let quirks = Quirks { is_feature: true, usual_strings: &feature::TYPES, ..mapping.quirks };
+        Self { quirks, ..mapping }
     }
 
     pub(super) fn shipped(fields: Fields, quirks: Quirks) -> Self {
@@ -180,14 +176,22 @@ impl Mapping {
         for (index, path) in quirks.extra.iter().enumerate() {
             paths.add([*path], EXTRA + index);
         }
+        let others = self.other_paths();
+        for OtherPath { path, slot, is_alias } in &others {
+            if *is_alias {
+                paths.add_alias(path, *slot);
+            } else {
+                paths.add(path.split('/'), *slot);
+            }
+        }
         quirks.usual_strings.iter().for_each(|(path, text)| paths.set_usual(path, text));
         let root = quirks.root.join("/") + "/";
         let used = |path: String| path.strip_prefix(&root).map_or(path.clone(), str::to_owned);
         let more = fields.more.iter().flat_map(|more| more.pointers()).map(|(_, pointer)| pointer);
         let pointers =
             fields.pointers().into_iter().flatten().chain(driver).chain(more).map(Pointer::path);
-        let used =
-            pointers.chain(quirks.extra.iter().map(|path| (*path).to_owned())).map(used).collect();
+        let extra = quirks.extra.iter().copied().chain(others.iter().map(|other| other.path));
+        let used = pointers.chain(extra.map(str::to_owned)).map(used).collect();
         let ts_unit = ts.as_ref().map_or(TimeUnit::BySize, |(_, unit)| *unit);
         (paths, used, [lat, lng].map(|pointer| pointer.as_str().to_owned()), ts_unit)
     }
@@ -199,8 +203,19 @@ impl Mapping {
         [speed, heading, alt, acc].map(|pointer| {
             let path = pointer.map(Pointer::path).unwrap_or_default();
             let path = path.strip_prefix(&root).unwrap_or(&path);
-            path.rsplit_once('/').map_or("", |(parent, _)| parent).to_owned()
+            let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+            // A flag such as `alt_valid` is in the properties.
+            let is_coordinate = parent == feature::COORDINATES;
+            (if is_coordinate { feature::PROPERTIES } else { parent }).to_owned()
         })
+    }
+
+    /// Returns the paths that are read besides those of the fields.
+    fn other_paths(&self) -> Vec<OtherPath> {
+        if !self.quirks.is_feature {
+            return Vec::new();
+        }
+        feature::other_paths(self.fields.pointers(), self.fields.more.as_deref())
     }
 
     /// Returns the pointer of the time, for errors.
@@ -277,6 +292,13 @@ impl Mapping {
             points.ignore(kind);
             return Ok(());
         }
+        if quirks.is_feature {
+            feature::complete(&mut found);
+            if feature::is_unlocated(&found, fields.pointers(), json)? {
+                points.ignore(Ignored::NoFix); // RFC 7946, 3.2: an unlocated Feature
+                return Ok(());
+            }
+        }
         // Look for exponents first: the options in `more` may change the values that were sent.
         let sent_with_exponent =
             [LAT, LNG, TS].map(|slot| exponent::may_have_exponent(&found[slot]));
@@ -323,7 +345,14 @@ impl Mapping {
         }
         let has_unread = !unread.is_missing();
         if has_unread {
-            check_units(json, &self.measured(), Kept { keep: &points.schema.keep, root })?;
+            let kept = Kept { keep: &points.schema.keep, root };
+            let measured = self.measured();
+            check_units(json, &measured, kept)?;
+            if !found[ALT].is_missing()
+                && let Some(height) = feature::height(measured)
+            {
+                check_unit_of_element(json, &height, kept)?;
+            }
             check_utc_flag(json, &found[TS])?;
         }
         let (speed_factor, alt_factor) = (factor_of(&fields.speed), factor_of(&fields.alt));
@@ -373,6 +402,11 @@ impl Mapping {
                 .then(|| [quirks.root.join("/").as_str(), &path].join("/"));
             std::iter::once(path).chain(in_root)
         };
+        let others = self.other_paths();
+        let others = |field: &'static str| {
+            let others = others.iter().filter(move |other| other.is_of(field));
+            others.map(|other| other.path.to_owned())
+        };
         let fields =
             all.into_iter().zip(FIELDS).filter_map(|((pointer, quantity, factor), field)| {
                 let has_unit = match field {
@@ -380,7 +414,7 @@ impl Mapping {
                     _ => field == "heading" && more.is_some_and(|more| more.has_unit_of_heading),
                 };
                 let measured = move |path| Measured { field, path, quantity, factor, has_unit };
-                Some(paths(pointer?.path()).map(measured))
+                Some(paths(pointer?.path()).chain(others(field)).map(measured))
             });
         fields.flatten().collect()
     }
@@ -401,13 +435,14 @@ impl Mapping {
                 exponent::check_degrees_sent(raw, FIELDS[slot], factor)?;
             }
         }
-        match ts {
-            Some((pointer, _)) => match pointer.raw(json)? {
-                Some(raw) => exponent::check_time_sent(raw, ts_unit),
-                None => Ok(()),
-            },
-            None => Ok(()),
+        let others = self.other_paths().into_iter().filter(OtherPath::is_of_time);
+        let others = others.filter_map(|other| Pointer::new(&format!("/{}", other.path)).ok());
+        for pointer in ts.iter().map(|(pointer, _)| pointer.clone()).chain(others) {
+            if let Some(raw) = pointer.raw(json)?.filter(|raw| *raw != "null") {
+                return exponent::check_time_sent(raw, ts_unit);
+            }
         }
+        Ok(())
     }
 }
 

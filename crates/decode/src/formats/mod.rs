@@ -2,6 +2,7 @@
 //! code, because a mapping cannot describe them.
 
 mod degrees;
+mod feature;
 mod geojson;
 mod mapped;
 mod milepost;

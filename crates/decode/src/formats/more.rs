@@ -16,6 +16,11 @@ use crate::unit::number_and_unit;
 /// Names of a mapping's own fields by slot, in the order of
 /// [`Fields::pointers`](super::mapped::Fields::pointers).
 pub const FIELDS: [&str; 8] = ["lat", "lng", "ts", "speed", "heading", "alt", "acc", "seq"];
+/// Slot of the object at [`Quirks::root`](super::mapped::Quirks::root), after the eight of
+/// [`Fields::pointers`](super::mapped::Fields::pointers).
+pub(super) const ROOT: usize = 8;
+/// First slot of the values at [`Quirks::extra`](super::mapped::Quirks::extra).
+pub(super) const EXTRA: usize = 9;
 /// Slots of the hemispheres of lat and lng, after those of [`mapped`](super::mapped).
 const HEMISPHERES: [usize; 2] = [12, 13];
 /// Slot of the date.
@@ -23,8 +28,10 @@ const DATE: usize = 14;
 pub(super) const LAT: usize = 0;
 pub(super) const LNG: usize = 1;
 pub(super) const TS: usize = 2;
-const HEADING: usize = 4;
-const ACC: usize = 6;
+pub(super) const SPEED: usize = 3;
+pub(super) const HEADING: usize = 4;
+pub(super) const ALT: usize = 5;
+pub(super) const ACC: usize = 6;
 
 /// Options of a mapping that most formats do not need.
 #[derive(Debug, Clone, PartialEq)]

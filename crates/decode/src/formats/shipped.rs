@@ -2,8 +2,8 @@
 //! the quirks of their devices. Lengths are in metres, angles in degrees, other numbers in the
 //! units named here.
 
-use super::mapped::{EXTRA, Fields, Mapping, Quirks, ROOT};
-use super::more::{LAT, LNG};
+use super::mapped::{Fields, Mapping, Quirks};
+use super::more::{EXTRA, LAT, LNG, ROOT};
 use crate::extract::{Found, Pointer};
 use crate::ignored::Ignored;
 use crate::json::Scalar;
