@@ -369,9 +369,7 @@ impl FileReader<'_> {
                 &mut self.decoded,
             );
             has_hemisphere |= self.decoded.has_hemisphere;
-            if args.keep.is_empty() {
-                self.summary.add_unread(&self.decoded.unread);
-            }
+            self.summary.add_unread(&self.decoded.unread);
             if kind == Kind::Csv {
                 // The reader emits valid rows as JSON objects, and other rows unchanged. So a row
                 // that the decoder rejects as invalid JSON could not be parsed, or failed a check.

@@ -3416,3 +3416,17 @@ fn geojson_is_read_alike_with_options_for_fields() {
     let feet = feature_at("2,1,100", &format!(r#""time":"{ts}","alt_unit":"ft""#));
     check(&[&unit[..], &["--alt-unit", "ft"]].concat(), "a.geojson", feet, "1 2 - - 30.5 -");
 }
+
+#[test]
+fn names_that_keep_does_not_name_are_listed_as_not_read() {
+    let ts = yesterday("10:12:47Z");
+    let gpx = format!(
+        "<gpx><trkpt lat='1' lon='2'><time>{ts}</time><extensions><hr>80</hr><cad>90</cad>\
+         </extensions></trkpt></gpx>"
+    );
+    for (keep, unread) in [("hr", &["cad"][..]), ("hr,cad", &[]), ("*", &[])] {
+        let result =
+            import("", &["--driver", "d7", "--keep", keep], "a.gpx", gpx.as_bytes()).unwrap();
+        assert_eq!(result["understood"][0]["unread"], serde_json::json!(unread), "{keep}");
+    }
+}
