@@ -10,7 +10,7 @@ use super::columns;
 use super::encodings;
 use super::name_units::{check_name, check_row_of_units};
 use super::names::{Column, is_name_of, normalised, quantity_of};
-use super::xml::GPX_TIME;
+use super::xml::{GPX_TIME, gpx_name};
 use milepost_decode::formats::{Degrees, Fields, More};
 use milepost_decode::{Local, PatternZone, Pointer, Quantity, TimeUnit, Zone};
 
@@ -256,6 +256,9 @@ pub(super) fn fields_by_names(
     let given =
         |field: &str| args.fields.iter().rev().find(|(given, _)| given == field).map(|(_, at)| at);
     let pointer_at = |field: &str, at: &str| {
+        // The readers of TCX and KML emit their elements under the names of GPX.
+        let is_renamed = matches!(kind, Kind::Tcx | Kind::Kml);
+        let at = if is_renamed { gpx_name(at) } else { at };
         let at = if at.starts_with('/') { at.to_owned() } else { pointer_to(at) };
         pointer(field, &at)
     };

@@ -68,6 +68,14 @@ pub(super) fn tcx(input: impl Read, zone: StatedZone<'_>, emit: Emit<'_>) -> Res
     points(input, &TCX, zone, emit)
 }
 
+/// Returns the name in GPX of an element of TCX, or of KML's `when`; other names unchanged.
+pub(super) fn gpx_name(name: &str) -> &str {
+    let names = TCX.names.iter().chain(&[("when", GPX_TIME)]);
+    let plain = name.strip_prefix('/').unwrap_or(name);
+    let mut translated = names.filter(|(own_name, _)| *own_name == plain);
+    translated.next().map_or(name, |(_, gpx_name)| gpx_name)
+}
+
 /// Returns a tolerant reader that uses bounded memory. `name`: the kind of file, for errors.
 pub(super) fn reader<R: Read>(input: R, name: &str) -> Result<quick_xml::Reader<Bounded<R>>> {
     let mut input = Bounded::new(input, XML_BYTES_MAX);

@@ -3430,3 +3430,17 @@ fn names_that_keep_does_not_name_are_listed_as_not_read() {
         assert_eq!(result["understood"][0]["unread"], serde_json::json!(unread), "{keep}");
     }
 }
+
+#[test]
+fn field_of_tcx_is_found_by_the_name_of_its_element() {
+    let ts = yesterday("10:12:47Z");
+    let file = format!(
+        "<TrainingCenterDatabase><Trackpoint><Time>{ts}</Time><Position>\
+         <LatitudeDegrees>1</LatitudeDegrees><LongitudeDegrees>2</LongitudeDegrees></Position>\
+         <AltitudeMeters>7</AltitudeMeters><Extensions><TPX><Speed>10</Speed></TPX></Extensions>\
+         </Trackpoint></TrainingCenterDatabase>"
+    );
+    for field in ["speed=Speed", "alt=AltitudeMeters", "ts=Time", "lat=LatitudeDegrees"] {
+        check(&["--field", field], "a.tcx", &file, "1 2 10 - 7 -");
+    }
+}
