@@ -90,6 +90,13 @@ pub(super) fn plan(file: &FileInfo<'_>, args: &ImportArgs, config: &Config) -> R
             args.keep.is_empty(),
             "leave out --keep, since `keep` of the configured source applies; or give --driver"
         );
+        let other = format_name.filter(|name| *name != "owntracks");
+        ensure!(
+            other.is_none(),
+            "leave out --format {}, since the format of the configured source applies; or give \
+             --driver",
+            other.map_or("", String::as_str)
+        );
         return owntracks(path, &config.sources);
     }
     // The mapping of `--format NAME`, or of OwnTracks. For other files, the names in the file and

@@ -676,6 +676,9 @@ fn units_beside_a_format_are_refused() {
     check_refused(&arguments, "a.geojsonl", &line, "the unit of its speeds: give --speed-unit");
     let arguments = ["--format", "thingsboard", "--speed-unit", "km/h"];
     check(&arguments, "a.geojsonl", &line, "1 2 10 - - -");
+    // Without --driver, a source of the configuration says how a Recorder file is read.
+    let why = import(toml, &["--format", "f"], "a.rec", b"").unwrap_err();
+    assert!(why.contains("leave out --format f, since the format of the configured"), "{why}");
 }
 
 #[test]
