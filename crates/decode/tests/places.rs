@@ -409,6 +409,10 @@ fn hemisphere_is_read_as_letter_word_sign_or_flag() {
     assert_refused(&source, &payload, "wrong_type", "O is east in German and west in French");
     let (source, payload) = source_and_payload(["ns", "ew"], ["9", r#""W""#]);
     assert_refused(&source, &payload, "wrong_type", "/ns, the hemisphere of lat, is 9, not N or S");
+    for none in [r#""None""#, r#""null""#, r#""N/A""#, r#""no fix""#] {
+        let (source, payload) = source_and_payload(["ns", "ew"], [none, r#""W""#]);
+        assert_refused(&source, &payload, "wrong_type", "not N or S");
+    }
 }
 
 #[test]

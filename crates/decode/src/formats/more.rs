@@ -255,14 +255,20 @@ fn signed<'a>(
     let text = text.trim();
     // NE and ESE are directions, not hemispheres.
     let is_direction = text.len() > 1 && text.bytes().all(|byte| b"NESWnesw".contains(&byte));
+    // `None` and `N/A` are not the north.
+    let word = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    let words_for_none = ["no", "not", "na", "nan", "none", "null"];
+    let is_none = text.eq_ignore_ascii_case("n/a")
+        || words_for_none.iter().any(|none| word.eq_ignore_ascii_case(none));
     let path = pointer.path();
     let name = path.rsplit_once('/').filter(|(parent, _)| parent.len() > 1);
     let stated = side(name.map_or(&*path, |(_, name)| name), text, slot);
-    let letter = match stated.filter(|_| !is_direction) {
+    let is_side = !is_direction && !is_none;
+    let letter = match stated.filter(|_| is_side) {
         Some(Side::Positive) => Some(positive),
         Some(Side::Negative) => Some(negative),
         Some(Side::Unclear) => Some('O'),
-        None => text.chars().next().filter(|_| !is_direction).map(|c| c.to_ascii_uppercase()),
+        None => text.chars().next().filter(|_| is_side).map(|c| c.to_ascii_uppercase()),
     };
     let (field, at) = (FIELDS[slot], pointer.as_str());
     match letter {
