@@ -374,3 +374,20 @@ fn nmea_without_a_real_fix_is_ignored() {
         assert_stored(&nmea, &payload);
     }
 }
+
+#[test]
+fn position_under_other_names_is_not_ignored_as_presence() {
+    for (payload, is_presence) in [
+        (r#"{"status":"online"}"#, true),
+        (r#"{"state":"connected","latency":5,"battery":80}"#, true),
+        (r#"{"status":"online","latitude":0,"longitude":0}"#, true),
+        (r#"{"status":"online","latitude":52.5,"longitude":13.4,"ts":1795770000}"#, false),
+        (r#"{"state":"connected","gps":{"Lat":"52.5","Lon":"13.4"}}"#, false),
+    ] {
+        for format in ["milepost", "owntracks", "geojson", "w3c"] {
+            let decoded = decode(&format_called(format), payload);
+            assert_eq!(decoded.ignored.contains(&Ignored::Presence), is_presence, "{payload}");
+            assert_eq!(decoded.rejects.len(), usize::from(!is_presence), "{format} {payload}");
+        }
+    }
+}
