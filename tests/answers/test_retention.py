@@ -4,16 +4,22 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from conftest import migrated
 from devices import Device
 
 POSITIONS_DAYS = 400
 
 
-def test_new_rules_do_not_apply_to_days_whose_fixes_expire(engine, monkeypatch):
-    """The first half of each day is deleted, as the TTL of positions does to the oldest day."""
+@pytest.mark.parametrize("is_prolonged", [False, True])
+def test_new_rules_do_not_apply_to_days_whose_fixes_expire(engine, monkeypatch, is_prolonged):
+    """The first half of each day is deleted, as the TTL of positions does to the oldest day.
+
+    is_prolonged: positions_days is raised before the rules change.
+    """
     monkeypatch.setenv("MILEPOST__CLICKHOUSE__RETENTION__ROLLUPS_DAYS", "1000")
     db = migrated(engine)
+    db.ask("SYSTEM STOP MERGES {db}.touched")  # the oldest day has expired there
     today = datetime.now(UTC).date()
     days = {days_ago: today - timedelta(days_ago) for days_ago in (POSITIONS_DAYS - 1, 300)}
     for day in days.values():
@@ -30,6 +36,10 @@ def test_new_rules_do_not_apply_to_days_whose_fixes_expire(engine, monkeypatch):
     expiring, kept = map(str, days.values())
     assert kilometres() == {expiring: 72, kept: 72}
     db.ask("ALTER TABLE {db}.positions DELETE WHERE toHour(ts) < 9 SETTINGS mutations_sync = 2")
+    db.ask("SYSTEM START MERGES {db}.touched")
+    if is_prolonged:
+        db.ask("OPTIMIZE TABLE {db}.touched FINAL")
+        db.ask("ALTER TABLE {db}.positions MODIFY TTL toDateTime(ts) + toIntervalDay(1000)")
     db.ask("INSERT INTO {db}.trip_rules (preset) VALUES ('truck')")
     db.refresh()
     assert kilometres() == {expiring: 72, kept: 36}

@@ -114,6 +114,7 @@ fn retention_follows_the_configuration() -> Result<()> {
     assert_eq!(ttl("positions")?, "toDateTime(ts) + toIntervalDay(50)");
     assert_eq!(ttl("rejects")?, "toDateTime(inserted_at) + toIntervalDay(7)");
     assert_eq!(ttl("driver_days_state")?, "day + toIntervalDay(90)");
+    assert_eq!(ttl("touched")?, "day + toIntervalDay(48)");
     world.wait_for("SELECT count() FROM {db}.positions", "1", SOON)?;
     let mutations = world.query("SELECT count() FROM system.mutations WHERE database = '{db}'")?;
     shorter.migrate()?;

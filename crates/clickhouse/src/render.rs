@@ -49,6 +49,12 @@ const NO_TOKENS: &str = "non_replicated_deduplication_window = 0";
 const REPLICATED_NO_TOKENS: &str = "replicated_deduplication_window = 0";
 /// Beginning of the placeholder for a table's time-to-live.
 const RETENTION: &str = "{retention:";
+/// The table of the numbers of rows inserted for each day.
+const TOUCHED: &str = "touched";
+/// Number of days by which rows of [`TOUCHED`] expire before fixes. The roll-up computes only days
+/// with a row there, so it never computes a day again of which fixes have expired, even if their
+/// retention is prolonged later.
+const TOUCHED_DAYS_LESS: u32 = 2;
 /// The columns of a fix, in two sections: see [`sections`].
 const COLUMNS: &str = include_str!("../../../sql/columns.sql");
 
@@ -135,7 +141,8 @@ impl Layout {
         let ttl = |migration: &Migration| {
             let (_, after) = migration.sql.split_once(RETENTION)?;
             let (arguments, _) = after.split_once('}')?;
-            Some((migration.table()?, self.render_ttl(arguments)))
+            let table = migration.table()?;
+            Some((table, self.render_ttl(table, arguments)))
         };
         MIGRATIONS.iter().filter_map(ttl).collect()
     }
@@ -152,7 +159,10 @@ impl Layout {
             match placeholder.split_once(':') {
                 None => filled.push_str(&self.value_of(placeholder, migration)),
                 Some(("engine", engine)) => filled.push_str(&self.engine(engine, migration)),
-                Some(("retention", arguments)) => filled.push_str(&self.render_ttl(arguments)),
+                Some(("retention", arguments)) => {
+                    let table = migration.table().unwrap_or_default();
+                    filled.push_str(&self.render_ttl(table, arguments));
+                }
                 Some(_) => filled.extend(["{", placeholder, "}"]),
             }
             remaining = after;
@@ -228,9 +238,9 @@ impl Layout {
         }
     }
 
-    /// Renders the time-to-live of `key, time`: a key of `clickhouse.retention`, and the column
-    /// from which a row's age is counted.
-    fn render_ttl(&self, arguments: &str) -> String {
+    /// Renders the time-to-live of `key, time` for a table: a key of `clickhouse.retention`, and
+    /// the column from which a row's age is counted.
+    fn render_ttl(&self, table: &str, arguments: &str) -> String {
         let (key, time) =
             arguments.split_once(", ").expect("a key of clickhouse.retention, and a time");
         let Retention {
@@ -241,9 +251,10 @@ impl Layout {
             rollups_days,
         } = &self.config.retention;
         let (days, tier) = match key {
-            "positions" => (positions_days, positions_tier.as_ref()),
-            "rejects" => (rejects_days, None),
-            "rollups" => (rollups_days, None),
+            "positions" => (*positions_days, positions_tier.as_ref()),
+            "rejects" => (*rejects_days, None),
+            _ if table == TOUCHED => (positions_days.saturating_sub(TOUCHED_DAYS_LESS), None),
+            "rollups" => (*rollups_days, None),
             unknown => panic!("there is no clickhouse.retention.{unknown}_days"),
         };
         let moves = tier.map_or(String::new(), |Tier { volume, after_days }| {
@@ -425,8 +436,12 @@ mod tests {
         let rollups = ttls.iter().filter(|(_, ttl)| ttl.contains("(90)")).map(|(table, _)| *table);
         assert_eq!(
             rollups.collect::<Vec<_>>(),
-            ["events", "event_states", "alerts_seen", "touched", "driver_days_state"]
+            ["events", "event_states", "alerts_seen", "driver_days_state"]
         );
+        // The roll-up must not compute a day again of which fixes have expired.
+        assert!(ttls.contains(&("touched", "day + toIntervalDay(48)".to_owned())), "{ttls:?}");
+        let touched = rendered(toml, "100_touched").remove(0);
+        assert!(touched.contains("\nTTL day + toIntervalDay(48)\n"), "{touched}");
     }
 
     #[test]
