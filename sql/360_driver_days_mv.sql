@@ -163,7 +163,7 @@ WITH
                 has_new_rows OR last_computed_at < last_touched_at + INTERVAL 10 MINUTE OR last_rules != rule.1 AND day >= first_kept_day AS is_due
             FROM
             (
-                SELECT driver_id, day, max(rows_now) AS touched_rows, max(newest_touch) AS last_touched_at, touched_rows != max(rows_computed) AS has_new_rows,
+                SELECT driver_id, day, max(rows_now) AS touched_rows, max(newest_touch) AS last_touched_at, touched_rows > max(rows_computed) AS has_new_rows,
                     max(computed_until) AS last_computed_at, argMax(rules, computed_until) AS last_rules
                 FROM
                 (

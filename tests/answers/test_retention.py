@@ -43,3 +43,19 @@ def test_new_rules_do_not_apply_to_days_whose_fixes_expire(engine, monkeypatch, 
     db.ask("INSERT INTO {db}.trip_rules (preset) VALUES ('truck')")
     db.refresh()
     assert kilometres() == {expiring: 72, kept: 36}
+
+
+def test_day_whose_counts_expire_is_not_computed_again(db):
+    """The rows of a day in `touched` may expire one after the other, because parts merge alone."""
+    day = datetime.now(UTC).date() - timedelta(100)
+    drive = Device("anna", f"{day}T08:00:00", 48, 11, every=10).drive(90, 10, 7200)
+    db.insert(drive.fixes, inserted_at=int(time.time()) - 3600)
+    db.refresh()
+    computed = db.ask("SELECT max(computed_at) FROM {db}.driver_days_state")
+    db.ask(
+        "ALTER TABLE {db}.touched UPDATE rows = rows - 1 WHERE driver_id = 'anna'",
+        mutations_sync="2",
+    )
+    assert db.ask("SELECT pending, behind_s FROM {db}.rollups") == "0\t0\n"
+    db.refresh()
+    assert db.ask("SELECT max(computed_at) FROM {db}.driver_days_state") == computed
