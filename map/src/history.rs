@@ -410,7 +410,8 @@ pub async fn days(
     span: Span,
     zone: &str,
 ) -> Result<Vec<String>, Error> {
-    const SQL: &str = "SELECT DISTINCT toString(toDate(ts, {tz:String})) AS day FROM {db}.positions
+    // Not `positions`, which has only the drivers of one shard.
+    const SQL: &str = "SELECT DISTINCT toString(toDate(ts, {tz:String})) AS day FROM {db}.fixes
         WHERE driver_id = {driver:String} AND ts >= fromUnixTimestamp64Milli({from:Int64})
             AND ts < fromUnixTimestamp64Milli({to:Int64})
             AND toDate(ts) >= toDate(fromUnixTimestamp64Milli({from:Int64}, 'UTC'))
