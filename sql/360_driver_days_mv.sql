@@ -174,7 +174,7 @@ WITH
                     SELECT driver_id, day, 0, rows, toDateTime64(0, 3, 'UTC'), computed_at, rules FROM {database}.driver_days_state
                 )
                 GROUP BY driver_id, day
-                HAVING touched_rows > 0
+                HAVING touched_rows > 0 -- rows of touched expire two days before fixes: a day that loses fixes keeps its figures
             ) AS days
             LEFT JOIN (SELECT driver_id, rule FROM {database}.trip_rules_in_force WHERE driver_id != '') AS driver_rules USING (driver_id)
         )
