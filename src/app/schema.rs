@@ -20,7 +20,7 @@ use milepost_command::tables::{
 use milepost_core::delivery::events::{ClockComparison, Schema, ServerStatus, WatcherRequest};
 use milepost_core::peers::member::Member;
 use milepost_core::screened::{ErasedSnapshot, LIST_AGE_MAX};
-use milepost_core::throttle::Throttle;
+use milepost_core::throttle::{ReasonThrottle, Throttle};
 use milepost_observe::now_ms;
 
 /// Time without an answer after which the server counts as silent.
@@ -69,6 +69,7 @@ impl Watcher {
         let mut has_switched_endpoint = false;
         // Whether ClickHouse answered the last query for its clock with a transient error code.
         let mut clock_query_fails = false;
+        let mut clock_log = ReasonThrottle::every(WAITING_LOGGED_EVERY);
         // Time and endpoint of the last round that also queried the tables and the list.
         let mut last_full_round: Option<(Instant, usize)> = None;
         loop {
@@ -98,12 +99,16 @@ impl Watcher {
                         clock_query_fails = false;
                     }
                     // A transient error code, as of an overloaded server, is an answer too. If it
-                    // counted as silence, the next answer would abort the running inserts.
-                    Err(Verdict { schema: Schema::Unknown(why), cause, code: Some(_) }) => {
+                    // counted as silence, the next answer would abort the running inserts. For the
+                    // same reason, it does not end a silence: only a reported time does.
+                    Err(Verdict { schema: Schema::Unknown(why), cause, code: Some(_) })
+                        if server.answers.is_ok() =>
+                    {
                         if let Some(cause) = cause {
                             self.clickhouse.leave_endpoint(endpoint, cause, &why);
                         }
-                        if !std::mem::replace(&mut clock_query_fails, true) {
+                        clock_query_fails = true;
+                        if clock_log.allow(&why, asked_at) {
                             warn!(why, "ClickHouse does not report its time; retrying");
                         }
                     }
@@ -465,6 +470,20 @@ mod tests {
             let took = began.elapsed();
             assert!(took < Duration::from_secs(5), "the clock is queried again after {took:?}");
         }
+    }
+
+    /// An overloaded server may be silent and answer with error codes in turn. If each code ended a
+    /// silence, its inserts would be aborted each time.
+    #[tokio::test]
+    async fn error_code_does_not_end_a_silence() {
+        let (server, listener) = ScriptedClickHouse::start(Duration::ZERO);
+        server.set_clock(ERROR, "Code: 202. DB::Exception: overloaded");
+        let before = ServerStatus { answers: Err("silent".to_owned()), ..ServerStatus::ready() };
+        let (mut status, _list) = watch_server((Arc::clone(&server), listener), before);
+        status.changed().await.unwrap();
+        assert!(status.borrow_and_update().answers.is_err());
+        server.set_clock(OK, format!("{}\n", now_ms()));
+        status.wait_for(|status| status.answers.is_ok()).await.unwrap();
     }
 
     #[tokio::test]

@@ -50,6 +50,28 @@ impl Throttle {
     }
 }
 
+/// Limits the log line of a condition that may begin and end often: one line for each time that it
+/// holds, but at most one per interval.
+#[derive(Debug)]
+pub struct ConditionThrottle {
+    throttle: Throttle,
+    /// The condition held at the last call.
+    held: bool,
+}
+
+impl ConditionThrottle {
+    pub const fn every(interval: Duration) -> Self {
+        Self { throttle: Throttle::every(interval), held: false }
+    }
+
+    /// Returns whether to log now that the condition begins to hold. `holds`: whether it does.
+    pub fn allow_beginning(&mut self, holds: bool, now: Instant) -> bool {
+        let begins = holds && !self.held;
+        self.held = holds;
+        begins && self.throttle.allow(now)
+    }
+}
+
 /// Limits the log lines of a failure that can have several reasons: each reason has a limit of its
 /// own. Digits are ignored, so "no answer for 3 s" and "no answer for 4 s" count as the same
 /// reason.
@@ -107,6 +129,21 @@ mod tests {
             [true, true, false, true].map(|holds| once.allow_while(holds, began)),
             [false, false, false, true]
         );
+    }
+
+    #[test]
+    fn condition_that_begins_often_is_logged_once_per_interval() {
+        let began = Instant::now();
+        let mut minutely = ConditionThrottle::every(Duration::from_secs(60));
+        // Holds for ten seconds, then not for two.
+        let logged = (0..240).filter(|&second| {
+            minutely.allow_beginning(second % 12 < 10, began + Duration::from_secs(second))
+        });
+        assert_eq!(logged.collect::<Vec<_>>(), [0, 60, 120, 180]);
+        assert!(minutely.allow_beginning(true, began + Duration::from_secs(240)));
+        let lasts_for_an_hour = (241..3_840)
+            .filter(|&second| minutely.allow_beginning(true, began + Duration::from_secs(second)));
+        assert_eq!(lasts_for_an_hour.count(), 0);
     }
 
     #[test]

@@ -527,11 +527,11 @@ impl Consumer {
         let unread = std::iter::from_fn(|| self.intake.poll_notice());
         self.notices.extend(unread.map(ConsumerNotice::Unread));
         let full = self.window_full_reason(now);
-        if self.log.window_full.allow_while(full.is_some(), now) {
+        if self.log.window_full.allow_beginning(full.is_some(), now) {
             self.notices.extend(full.map(ConsumerNotice::WindowFull));
         }
         let stalled = self.stalled_reason(now);
-        if self.log.stalled.allow_while(stalled.is_some(), now) {
+        if self.log.stalled.allow_beginning(stalled.is_some(), now) {
             self.notices.extend(stalled.map(ConsumerNotice::Stalled));
         }
         let intake = self.intake.totals();

@@ -9,7 +9,7 @@ use crate::counted::counted;
 use crate::delivery;
 use crate::intake::{SessionIndex, UnreadNotice};
 use crate::session;
-use crate::throttle::Throttle;
+use crate::throttle::{ConditionThrottle, Throttle};
 
 /// A node of the broker: `host:port`.
 pub type Node = Arc<str>;
@@ -83,9 +83,9 @@ pub(super) struct LogThrottles {
     pub(super) shedding: Throttle,
     pub(super) window: Throttle,
     /// For [`ConsumerNotice::WindowFull`]: one line until no window is full.
-    pub(super) window_full: Throttle,
+    pub(super) window_full: ConditionThrottle,
     /// For [`ConsumerNotice::Stalled`]: one line until a message is acknowledged.
-    pub(super) stalled: Throttle,
+    pub(super) stalled: ConditionThrottle,
     pub(super) encrypted: Throttle,
     pub(super) expired: Throttle,
     /// For [`ConsumerNotice::NoMoreSessions`]: one line until every node has a session again.
@@ -97,8 +97,8 @@ pub(super) struct LogThrottles {
 
 impl Default for LogThrottles {
     fn default() -> Self {
-        let [window, window_full, stalled] = [const { Throttle::once() }; 3];
-        let [encrypted, expired, no_more_sessions] = [const { Throttle::once() }; 3];
+        let [window, encrypted, expired, no_more_sessions] = [const { Throttle::once() }; 4];
+        let [window_full, stalled] = [const { ConditionThrottle::every(LOGGED_EVERY) }; 2];
         let [shedding, foreign] = [const { Throttle::every(LOGGED_EVERY) }; 2];
         Self {
             shedding,

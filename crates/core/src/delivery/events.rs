@@ -431,11 +431,13 @@ pub struct DeliveryTotals {
     pub batches_inserted: u64,
     /// Batches that were written to the spool, by [`StoreReason`].
     pub stored: [u64; StoreReason::ALL.len()],
-    /// Positions in fresh batches that are neither completely in ClickHouse nor in an fsynced file.
+    /// Positions in fresh batches that hold an insert slot: batches that are not completely in
+    /// ClickHouse. While the process is leaving, batches in an fsynced file count as in the spool.
     pub in_flight: u64,
     /// Positions in the spool when it was opened.
     pub spool_at_start: u64,
-    /// Positions in the spool that will be replayed, unless an insert that is in flight commits.
+    /// Positions in the spool that will be replayed. While the process is leaving, also those in
+    /// files of batches whose inserts still run.
     pub in_spool: u64,
     /// Positions in damaged or missing files and, if there is a spool, positions too large to
     /// insert.
@@ -451,7 +453,7 @@ pub struct DeliveryTotals {
     pub files_quarantined: u64,
     /// Times that the spool refused a batch, or a row for quarantine.
     pub refused: u64,
-    /// Batches in the spool that will be replayed, unless an insert that is in flight commits.
+    /// Batches in the spool, counted as the positions of `in_spool`.
     pub spool_batches: u64,
     /// Files in quarantine, including those of earlier processes.
     pub spool_quarantined: u64,

@@ -53,7 +53,8 @@ pub(super) struct Reconnect {
     /// Why there is no connection, and since when. `None` while subscribed, and before the first
     /// failure.
     why: Option<(String, Instant)>,
-    /// The last connection ended because another client took the session over.
+    /// The last connection ended because another client took the session over. Reset by the next
+    /// CONNACK: the session is ours again.
     pub(super) taken_over: bool,
     /// Number of connections that ended because another client took the session over.
     pub(super) takeovers: u64,
@@ -110,6 +111,7 @@ impl Reconnect {
     /// connections, a CONNACK is logged at most once per [`LOGGED_EVERY`], and once after each
     /// logged failure.
     pub(super) fn record_connected(&mut self, now: Instant) -> bool {
+        self.taken_over = false;
         self.logs_success =
             self.short_connections < SHORT_CONNECTIONS_MAX || self.success_log.allow(now);
         self.logs_success

@@ -267,6 +267,27 @@ fn leaving_process_does_not_take_back_a_session_that_was_taken_over() {
     }
 }
 
+/// Once this process has the session again, an earlier takeover no longer matters.
+#[test]
+fn leaving_process_takes_deferred_messages_of_a_session_that_was_once_taken_over() {
+    let mut rig = rig(1, 50);
+    rig.go_live(0);
+    rig.event(0, SessionEvent::Disconnected { taken_over: true, why: "taken".to_owned() });
+    rig.wait(31 * SECOND);
+    rig.go_live(0);
+    rig.report_clock(Some("wrong"));
+    rig.publish(0, Some(1), 1);
+    rig.consumer.leave(Leave::Unsubscribe, rig.now);
+    rig.turn();
+    rig.unsuback(0);
+    rig.report_clock(None);
+    rig.turn();
+    rig.event(0, SessionEvent::DisconnectSent);
+    rig.cut(0);
+    rig.turn();
+    assert_eq!(rig.connection(0), ConnectionState::Connecting, "the broker sends it again");
+}
+
 #[test]
 fn deferred_messages_are_redelivered_after_the_next_suback() {
     let mut rig = rig(1, 50);

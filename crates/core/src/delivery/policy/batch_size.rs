@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::batch::BYTES_MAX_MIN;
+
 /// Time without a refusal after which the bound doubles. If the size limit is still as low, a
 /// larger batch is refused once in this time, and its insert is split.
 const DOUBLED_AFTER: Duration = Duration::from_secs(600);
@@ -31,9 +33,11 @@ impl BatchSize {
     }
 
     /// Records that an insert of a batch of this size was refused as too large. Lowers the bound to
-    /// half of that size, and returns the new bound; `None` if the bound is as low already.
+    /// half of that size, but not below [`BYTES_MAX_MIN`], and returns the new bound; `None` if the
+    /// bound is as low already.
     pub(super) fn refused(&mut self, bytes: usize, now: Instant) -> Option<usize> {
-        let half = bytes / 2;
+        // No batch is split by a lower bound (`Batcher::set_bytes_max`).
+        let half = (bytes / 2).max(BYTES_MAX_MIN);
         let is_lower = self.bytes_max().is_none_or(|bytes_max| half < bytes_max);
         let bound =
             self.bound.get_or_insert(Bound { bytes_max: half, refused_bytes: bytes, since: now });
@@ -54,5 +58,19 @@ impl BatchSize {
                 self.bound = None;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bound_is_at_least_the_smallest_batch_size() {
+        let (mut size, began) = (BatchSize::default(), Instant::now());
+        assert_eq!(size.refused(6_000, began), Some(BYTES_MAX_MIN));
+        assert_eq!(size.refused(5_000, began), None, "the bound is as low already");
+        size.handle_timeout(began + DOUBLED_AFTER);
+        assert_eq!(size.bytes_max(), None, "a batch of 6,000 bytes may be sent again");
     }
 }

@@ -84,7 +84,10 @@ impl Delivery {
             ..self.totals
         };
         for state in self.fresh().filter(|state| state.holds_insert_slot()) {
-            if let Some(file) = state.stage.stored_file() {
+            // An insert that still runs usually succeeds and removes the file. A process that is
+            // leaving does not wait for it, so its file stays for the next process.
+            let file = state.stage.stored_file().filter(|_| self.leaving_since.is_some());
+            if let Some(file) = file {
                 totals.in_spool += file.positions;
                 totals.spool_batches += 1;
                 totals.spool_bytes += file.bytes;
