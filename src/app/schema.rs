@@ -108,7 +108,7 @@ impl Watcher {
                             self.clickhouse.leave_endpoint(endpoint, cause, &why);
                         }
                         clock_query_fails = true;
-                        if clock_log.allow(&why, asked_at) {
+                        if clock_log.allow(&why, asked_at.into()) {
                             warn!(why, "ClickHouse does not report its time; retrying");
                         }
                     }
