@@ -216,13 +216,24 @@ async fn has_grant(
 
 /// Checks that all migrations are recorded. Returns `false` if the tables cannot be checked yet.
 async fn check_migrations(report: &mut Report, clickhouse: &ClickHouse) -> bool {
-    match clickhouse.pending().await {
-        Ok(pending) if pending.is_empty() => {
+    let advice = "run milepost migrate as a user that may create tables";
+    let found = async {
+        let pending = clickhouse.pending().await?;
+        let unfinished = clickhouse.unfinished(&pending).await?;
+        Ok::<_, Error>((pending, unfinished))
+    };
+    match found.await {
+        Ok((pending, unfinished)) if pending.is_empty() && !unfinished.is_empty() => {
+            let files: Vec<_> = unfinished.into_iter().map(|(migration, _)| migration).collect();
+            let names = migration_names(&files);
+            report.error("migrations", format!("not yet applied again: {names}"), advice);
+            true
+        }
+        Ok((pending, _)) if pending.is_empty() => {
             report.ok("migrations", "all migrations of this version are applied");
             true
         }
-        Ok(pending) => {
-            let advice = "run milepost migrate as a user that may create tables";
+        Ok((pending, _)) => {
             report.error(
                 "migrations",
                 format!("not applied: {}", migration_names(&pending)),

@@ -1,6 +1,8 @@
 //! Tests against scripted servers: which requests move to the next endpoint, when the client
-//! returns to its own endpoint, and which queries stay on one host.
+//! returns to its own endpoint, which queries stay on one host, and what an interrupted `migrate`
+//! leaves to the next call.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +12,7 @@ use tokio::net::TcpListener;
 
 use super::client::ClickHouse;
 use super::endpoints::Cause;
+use super::files::MIGRATIONS;
 use super::scripted_server::{Answer, ScriptedServer};
 use milepost_config::Config;
 use milepost_core::delivery::sink::{Attempt, FailureKind, Sink as _, error_chain};
@@ -343,4 +346,65 @@ async fn field_changes_are_read_from_one_host_only() {
     clickhouse.field_changes().await.unwrap();
     assert!(server.request().contains("system.columns"), "{}", server.request());
     assert!(!server.request().contains("clusterallreplicas"), "{}", server.request());
+}
+
+/// Makes the server answer the queries of `schema_migrations` from these rows, after adding those
+/// that `requests` inserts. The key is the version, the value has name and checksum.
+fn record(
+    server: &ScriptedServer,
+    rows: &mut BTreeMap<u32, (String, String)>,
+    requests: &[String],
+) {
+    for request in requests.iter().filter(|text| text.contains("insert into fleet.schema_mig")) {
+        let (_, values) = request.split_once("values (").unwrap();
+        for row in values.trim_end_matches(')').split("), (") {
+            let (version, row) = row.split_once(", '").unwrap();
+            let (name, checksum) = row.trim_end_matches('\'').split_once("', '").unwrap();
+            rows.insert(version.parse().unwrap(), (name.to_owned(), checksum.to_owned()));
+        }
+    }
+    let line = |(version, (name, checksum)): (&u32, &(String, String))| {
+        [format!("{version}\t{name}\n"), format!("{version}\t{checksum}\n")]
+    };
+    let [names, checksums] = [0, 1]
+        .map(|index| rows.iter().map(line).map(|lines| lines[index].clone()).collect::<String>());
+    let checksums = format!("0\t\n{checksums}");
+    server.set_answer_to("select version, name", Some((200, names.leak())));
+    server.set_answer_to("select version, checksum", Some((200, checksums.leak())));
+}
+
+/// Without the fill, the table would lack all rows stored before. Without the later files, the view
+/// would keep the query of the file that creates it.
+#[tokio::test]
+async fn recreation_that_was_interrupted_continues_with_the_fill_and_the_later_files() {
+    const MISSING: &str = "select object, sum(hosts)";
+    let server = ScriptedServer::start(Some((200, ""))).await;
+    let clickhouse = client_for(&[&server.url]);
+    let row = |file: &super::Migration| (file.version, (file.name.to_owned(), file.checksum()));
+    let mut rows: BTreeMap<_, _> = MIGRATIONS.iter().map(row).collect();
+    let recorded = rows.clone();
+    record(&server, &mut rows, &[]);
+    server.set_answer_to(MISSING, Some((200, "fleet.last_positions_state\t1\n")));
+    let fill = "insert into fleet.last_positions_state";
+    server.set_answer_to(fill, Some((504, "Gateway Time-out")));
+    let error = clickhouse.migrate().await.unwrap_err();
+    assert!(error.may_succeed_on_retry(), "{error:?}");
+    record(&server, &mut rows, &server.take_requests());
+    assert!(
+        clickhouse.pending().await.unwrap().is_empty(),
+        "`milepost run` must go on inserting during the fill"
+    );
+
+    server.set_answer_to(MISSING, Some((200, "")));
+    server.set_answer_to(fill, Some((200, "")));
+    let applied = clickhouse.migrate().await.unwrap();
+    let requests = server.take_requests();
+    let count = |text: &str| requests.iter().filter(|request| request.contains(text)).count();
+    assert_eq!(count(fill), 1, "{applied:?}");
+    assert_eq!(count("insert into fleet.event_states"), 0, "this table was not created again");
+    assert!(!applied.contains(&"020_last_positions_state"), "{applied:?}");
+    assert!(applied.contains(&"306_last_positions_mv"), "{applied:?}");
+    record(&server, &mut rows, &requests);
+    assert_eq!(rows, recorded);
+    assert!(clickhouse.migrate().await.unwrap().is_empty());
 }

@@ -24,6 +24,12 @@ use milepost_core::encode::TABLES;
 /// tools that query the columns of every table fail on a parameterised view.
 const ASK: &str = "_ask";
 
+/// End of the recorded name of a migration that must be applied again, because a table or view of
+/// some recorded migration was missing. A `milepost run` ignores it, and goes on inserting.
+const TO_APPLY: &str = ", to apply again";
+/// Like [`TO_APPLY`], for a migration after which a table must be filled again.
+const TO_FILL: &str = ", to fill again";
+
 /// How to fill the table of a materialized view when the view is created. ClickHouse itself adds
 /// only rows that are inserted later.
 #[derive(Clone, Copy)]
@@ -90,7 +96,7 @@ impl ClickHouse {
     /// Applies the migrations that are not recorded, in order. If a table or view of a recorded
     /// migration is missing on some host, applies all migrations, because later ones may change
     /// that object. Returns the names of the applied migrations. After an error, the changes made
-    /// so far stay, and the next call continues.
+    /// so far stay, and the next call continues, also in another process.
     pub async fn migrate(&self) -> Result<Vec<&'static str>, Error> {
         for database in databases(&self.database) {
             self.create_database(&database).await?;
@@ -100,6 +106,11 @@ impl ClickHouse {
         let is_pending =
             |file: &Migration| pending.iter().any(|migration| migration.version == file.version);
         let missing = self.missing_objects(&pending).await?;
+        let unfinished = self.unfinished(&pending).await?;
+        let left_over = |file: &Migration| {
+            let same = unfinished.iter().find(|(migration, _)| migration.version == file.version);
+            same.map(|(_, to_fill)| *to_fill)
+        };
         if !missing.is_empty() {
             let names: Vec<&str> = missing.iter().map(|(name, _)| &**name).collect();
             warn!(
@@ -107,31 +118,42 @@ impl ClickHouse {
                 "recorded objects are missing on some host; creating them again"
             );
         }
+        // Fill a table only if it or its view is created. A table that is missing on only some
+        // hosts was filled when it was first created.
+        let fill_of = |migration: &Migration| {
+            let is_new = |object| {
+                let name = format!("{}.{object}", self.database);
+                missing.iter().any(|(missing, is_nowhere)| *missing == name && *is_nowhere)
+            };
+            let is_due = is_pending(migration) || left_over(migration) == Some(true);
+            migration.fill().filter(|fill| is_due || is_new(fill.view) || is_new(fill.table))
+        };
         let existing_columns = self.add_fields().await?;
+        // Once the missing objects exist, nothing else shows the next call that the files after
+        // them, and the fills, are still to be done.
+        let to_repeat = MIGRATIONS.iter().filter(|file| !missing.is_empty() && !is_pending(file));
+        let to_repeat: Vec<_> = to_repeat
+            .map(|file| (file, if fill_of(file).is_some() { TO_FILL } else { TO_APPLY }))
+            .collect();
+        if !to_repeat.is_empty() {
+            let sql = record_statement(&self.database, &to_repeat);
+            self.statement("recording which migrations to apply again", &sql).await?;
+        }
         let mut applied = Vec::new();
-        for migration in
-            MIGRATIONS.iter().filter(|migration| !missing.is_empty() || is_pending(migration))
-        {
+        for migration in MIGRATIONS.iter().filter(|migration| {
+            !missing.is_empty() || is_pending(migration) || left_over(migration).is_some()
+        }) {
             let step = format!("migration {}", migration.name);
             for sql in self.layout.render_file(migration) {
                 self.statement(&step, &sql).await?;
             }
-            // Fill a table only if this run created the table or its view. A table that is missing
-            // on only some hosts was filled when it was first created.
-            let is_new = |object| {
-                let name = format!("{}.{object}", self.database);
-                let was_on_no_host =
-                    |(missing, is_nowhere): &(String, bool)| *missing == name && *is_nowhere;
-                is_pending(migration) || missing.iter().any(was_on_no_host)
-            };
-            if let Some(Fill { view, table, statement }) = migration.fill()
-                && (is_new(view) || is_new(table))
-            {
+            if let Some(Fill { view, statement, .. }) = fill_of(migration) {
                 self.execute_fill(view, statement).await?;
             }
             // The migration's statements and this record are idempotent. After a crash between
             // them, the next run completes the migration. Several pods may do so at the same time.
-            self.statement(&step, &record_statement(&self.database, migration)).await?;
+            let record = record_statement(&self.database, &[(migration, "")]);
+            self.statement(&step, &record).await?;
             info!(migration = migration.name, place = self.layout.place(), "applied");
             applied.push(migration.name);
         }
@@ -359,6 +381,29 @@ impl ClickHouse {
         Ok(rows.into_iter().skip(1).collect())
     }
 
+    /// Returns the migrations that an interrupted [`Self::migrate`] has still to apply again, in
+    /// order; the flag is true if the table must be filled again.
+    pub async fn unfinished(&self, pending: &[Migration]) -> Result<Vec<(Migration, bool)>, Error> {
+        if pending.len() == MIGRATIONS.len() {
+            return Ok(Vec::new()); // perhaps `schema_migrations` does not exist
+        }
+        let step = "reading which migrations to apply again";
+        let sql = format!("SELECT version, name FROM {}.{SCHEMA_MIGRATIONS} FINAL", self.database);
+        let rows: Vec<[String; 2]> = self.query_rows(step, &sql).await?;
+        if rows.is_empty() {
+            return Err(Error::not_clickhouse(step, "list of migrations"));
+        }
+        let recorded_as = |file: &Migration, end| {
+            let (version, name) = (file.version.to_string(), format!("{}{end}", file.name));
+            rows.iter().any(|row| row[0] == version && row[1] == name)
+        };
+        let flagged = |file: &Migration| {
+            let to_fill = recorded_as(file, TO_FILL);
+            (to_fill || recorded_as(file, TO_APPLY)).then_some((*file, to_fill))
+        };
+        Ok(MIGRATIONS.iter().filter_map(flagged).collect())
+    }
+
     /// Returns the tables and views that the migrations create.
     #[must_use]
     pub fn tables(&self) -> Vec<String> {
@@ -427,12 +472,16 @@ fn modify_ttl_template(table: &str, ttl: &str) -> String {
     format!("ALTER TABLE {{database}}.{table}{{on_cluster}}\n    MODIFY TTL {ttl}")
 }
 
-/// Returns the statement that records a migration.
-fn record_statement(database: &str, migration: &Migration) -> String {
-    let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
+/// Returns the statement that records migrations, each with an end of its name.
+fn record_statement(database: &str, migrations: &[(&Migration, &str)]) -> String {
+    let row = |(migration, end): &(&Migration, &str)| {
+        let (version, name, checksum) = (migration.version, migration.name, migration.checksum());
+        format!("({version}, '{name}{end}', '{checksum}')")
+    };
+    let rows: Vec<_> = migrations.iter().map(row).collect();
     format!(
-        "INSERT INTO {database}.{SCHEMA_MIGRATIONS} (version, name, checksum) \
-         VALUES ({version}, '{name}', '{checksum}')"
+        "INSERT INTO {database}.{SCHEMA_MIGRATIONS} (version, name, checksum) VALUES {}",
+        rows.join(", ")
     )
 }
 
@@ -461,7 +510,7 @@ pub fn plan(config: &config::ClickHouse) -> String {
             let sql = layout.render(fill.statement);
             add("rows stored before the view", "on the host to which milepost connects", &sql);
         }
-        let sql = record_statement(&config.database, migration);
+        let sql = record_statement(&config.database, &[(migration, "")]);
         add(
             "record the migration",
             "on the host to which milepost connects, after the statement before",

@@ -18,9 +18,10 @@ pub(super) struct ScriptedServer {
     pub(super) url: String,
     /// Number of requests.
     request_count: Arc<AtomicUsize>,
-    answer: Arc<Mutex<Answer>>,
-    /// The last request, in lower case.
-    request: Arc<Mutex<String>>,
+    /// Answers to the requests that contain a text, in lower case; the first one applies.
+    answers: Arc<Mutex<Vec<(&'static str, Answer)>>>,
+    /// The requests, in lower case.
+    requests: Arc<Mutex<Vec<String>>>,
     /// A further header of the answers, with its line end. `LINES` stands for the number of lines.
     pub(super) header: Arc<Mutex<&'static str>>,
 }
@@ -31,22 +32,27 @@ impl ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let request_count = Arc::new(AtomicUsize::new(0));
-        let answer = Arc::new(Mutex::new(answer));
-        let request = Arc::new(Mutex::new(String::new()));
-        let (counter, scripted) = (Arc::clone(&request_count), Arc::clone(&answer));
+        let answers = Arc::new(Mutex::new(vec![("", answer)]));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (counter, scripted) = (Arc::clone(&request_count), Arc::clone(&answers));
         let header = Arc::new(Mutex::new(SUMMARY));
-        let (last, extra_header) = (Arc::clone(&request), Arc::clone(&header));
+        let (read, extra_header) = (Arc::clone(&requests), Arc::clone(&header));
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let _ = answer_request(stream, &counter, &scripted, &last, &extra_header).await;
+                let _ = answer_request(stream, &counter, &scripted, &read, &extra_header).await;
             }
         });
-        Self { url, request_count, answer, request, header }
+        Self { url, request_count, answers, requests, header }
     }
 
     /// Returns the last request, in lower case.
     pub(super) fn request(&self) -> String {
-        self.request.lock().unwrap().clone()
+        self.requests.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+
+    /// Returns the requests since the last call, in lower case.
+    pub(super) fn take_requests(&self) -> Vec<String> {
+        std::mem::take(&mut *self.requests.lock().unwrap())
     }
 
     pub(super) fn request_count(&self) -> usize {
@@ -54,7 +60,12 @@ impl ScriptedServer {
     }
 
     pub(super) fn set_answer(&self, answer: Answer) {
-        *self.answer.lock().unwrap() = answer;
+        *self.answers.lock().unwrap() = vec![("", answer)];
+    }
+
+    /// Sets the answer to the requests that contain this text, in lower case.
+    pub(super) fn set_answer_to(&self, text: &'static str, answer: Answer) {
+        self.answers.lock().unwrap().insert(0, (text, answer));
     }
 }
 
@@ -62,12 +73,12 @@ impl ScriptedServer {
 async fn answer_request(
     mut stream: TcpStream,
     request_count: &AtomicUsize,
-    answer: &Mutex<Answer>,
-    last: &Mutex<String>,
+    answers: &Mutex<Vec<(&'static str, Answer)>>,
+    requests: &Mutex<Vec<String>>,
     header: &Mutex<&str>,
 ) -> Option<()> {
     let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
+    let answer = loop {
         let read = stream.read(&mut chunk).await.ok().filter(|read| *read > 0)?;
         request.extend_from_slice(&chunk[..read]);
         let text = String::from_utf8_lossy(&request).to_lowercase();
@@ -78,12 +89,14 @@ async fn answer_request(
         let is_complete =
             if is_chunked { body.ends_with("0\r\n\r\n") } else { body.len() >= length };
         if is_complete {
-            *last.lock().unwrap() = text;
-            break;
+            let answers = answers.lock().unwrap();
+            let answer = answers.iter().find(|(part, _)| text.contains(part));
+            requests.lock().unwrap().push(text.clone());
+            break answer.and_then(|(_, answer)| *answer);
         }
-    }
+    };
     request_count.fetch_add(1, Ordering::SeqCst);
-    let (status, body) = (*answer.lock().unwrap())?;
+    let (status, body) = answer?;
     let length = body.len();
     let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close");
     let extra_header = *header.lock().unwrap();
