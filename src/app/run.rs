@@ -329,8 +329,8 @@ fn log_batches_left_in_spool(config: &Config, totals: &ConsumerTotals) -> bool {
 fn log_flushed(totals: &ConsumerTotals, uncertain: bool) -> Outcome {
     if totals.sessions.held_by_broker > 0 {
         warn!(
-            "all positions are durable, but some messages are unacknowledged: \
-             the broker will redeliver them"
+            "all positions are durable, but the broker may hold messages for this process: \
+             unacknowledged ones, or those of a session that is still subscribed"
         );
         return Outcome::DataLeft;
     }

@@ -175,6 +175,9 @@ pub enum SessionNotice {
     },
     /// The broker refused to unsubscribe, for this reason.
     UnsubscriptionRefused(String),
+    /// This process is leaving, and does not unsubscribe the session, because another client has
+    /// taken it over.
+    LeftToAnother,
     /// Another client uses the same client id.
     TakenOver {
         retry_in: Duration,
@@ -311,6 +314,11 @@ impl fmt::Display for SessionNotice {
                 "the broker refused to unsubscribe this session, so it keeps queueing messages for \
                  it: {why}"
             ),
+            Self::LeftToAnother => f.write_str(
+                "another client has taken this session over: it is left as it is, and may stay \
+                 subscribed. If that client is gone, too, start this process again, or run \
+                 `milepost drain` before the session expires",
+            ),
             Self::TakenOver { retry_in } => write!(
                 f,
                 "another client connected with this client id, and takes messages of this process \
@@ -386,7 +394,8 @@ pub struct SessionTotals {
     pub window: u64,
     /// Subscribed sessions; visits do not count.
     pub connected: u64,
-    /// Sessions whose messages the broker may send again.
+    /// Sessions whose messages the broker may send again, or for which it may queue more although
+    /// this process is leaving.
     pub held_by_broker: u64,
 }
 

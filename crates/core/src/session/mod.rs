@@ -69,7 +69,8 @@ pub struct Session {
     /// Throttles [`SessionNotice::CopiesIgnored`].
     copies_log: Throttle,
     /// The last connection ended with unacknowledged or deferred messages, or with
-    /// acknowledgements that may not have been written.
+    /// acknowledgements that may not have been written. Or this process is leaving, and the session
+    /// may stay subscribed: the broker refused to unsubscribe it, or another client took it over.
     held_by_broker: bool,
     reconnect: Reconnect,
     commands: VecDeque<SessionCommand>,
@@ -524,11 +525,14 @@ impl Session {
     /// - Reconnect, if deferred messages can now be taken.
     fn advance(&mut self, has_room: bool, now: Instant) {
         // Another process has replaced this one. A further connection would take the session back,
-        // and UNSUBSCRIBE would stop that process from consuming.
+        // and UNSUBSCRIBE would stop that process from consuming. If that process is gone since,
+        // nothing consumes the session.
         if matches!(self.purpose, Purpose::Empty(_, AfterEmptying::Keep))
             && self.reconnect.taken_over
             && !self.is_open()
         {
+            self.notices.push_back(SessionNotice::LeftToAnother);
+            self.held_by_broker = true;
             self.purpose = Purpose::Flush;
         }
         let flushes = self.purpose == Purpose::Flush;

@@ -264,6 +264,14 @@ fn leaving_process_does_not_take_back_a_session_that_was_taken_over() {
             "{case}"
         );
         assert!(!rig.consumer.totals().still_subscribed && rig.consumer.has_ended(), "{case}");
+        // The other client may be gone since, so the exit code must not say that all is done.
+        let warnings: Vec<String> = std::iter::from_fn(|| rig.consumer.poll_notice())
+            .filter(|notice| notice.is_warning() && notice.to_string().contains("as it is"))
+            .map(|notice| notice.to_string())
+            .collect();
+        assert!(warnings.len() == 1, "{case}: {warnings:?}");
+        assert!(warnings[0].contains("run `milepost drain`"), "{case}: {warnings:?}");
+        assert_eq!(rig.totals().held_by_broker, 1, "{case}");
     }
 }
 
