@@ -58,6 +58,10 @@ pub enum Command {
         /// new messages are lost
         #[arg(long)]
         leave: bool,
+        /// Drop a row that ClickHouse, or a proxy in front of it, refuses as too large. Without
+        /// this option its message, and all messages after it, stay with the broker
+        #[arg(long)]
+        drop_too_large: bool,
         /// Stop after this time
         #[arg(long, value_parser = span, default_value = "10m")]
         within: Duration,

@@ -44,8 +44,8 @@ fn execute(matches: &clap::ArgMatches) -> anyhow::Result<ExitCode> {
     }
     match Arguments::from_arg_matches(matches)?.command {
         Command::Config => put(&config.to_string(), ExitCode::SUCCESS),
-        Command::Drain { client_id, leave, within, json } => {
-            let args = drain::DrainArgs { client_id, leave, within };
+        Command::Drain { client_id, leave, drop_too_large, within, json } => {
+            let args = drain::DrainArgs { client_id, leave, drop_too_large, within };
             with_logs_and_runtime(config, async move |config| {
                 let drained = drain::drain(config, args).await?;
                 put(&drained.shown(json), exit_code(drained.outcome()))

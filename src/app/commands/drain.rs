@@ -36,6 +36,9 @@ pub struct DrainArgs {
     pub client_id: String,
     /// Unsubscribe even if no other member is known to stay.
     pub leave: bool,
+    /// Drop a row that is too large to insert. `false`: the broker keeps its message, and all
+    /// messages after it.
+    pub drop_too_large: bool,
     /// Time after which the drain stops, even if sessions remain.
     pub within: Duration,
 }
@@ -58,6 +61,11 @@ impl Drained {
             || sessions.held_by_broker > 0;
         if sessions_remain { Outcome::DataLeft } else { Outcome::Clean }
     }
+
+    /// Returns how many rows were dropped because they are too large to insert.
+    fn rows_dropped(&self) -> u64 {
+        self.totals.delivery.dropped + self.totals.delivery.rejects_dropped
+    }
 }
 
 impl Shown for Drained {
@@ -69,6 +77,8 @@ impl Shown for Drained {
             "messages_taken": sessions.messages_received,
             "positions_inserted": delivery.inserted,
             "positions_rejected": self.totals.rejected(),
+            "rows_dropped": self.rows_dropped(),
+            "rows_held": delivery.rows_held,
             "done": self.outcome() == Outcome::Clean,
         })
     }
@@ -81,6 +91,7 @@ impl fmt::Display for Drained {
         writeln!(f, "messages taken            {:>10}", sessions.messages_received)?;
         writeln!(f, "positions inserted        {:>10}", delivery.inserted)?;
         writeln!(f, "positions rejected        {:>10}", self.totals.rejected())?;
+        writeln!(f, "rows too large, dropped   {:>10}", self.rows_dropped())?;
         match (self.outcome(), self.visited_all) {
             (Outcome::Clean, _) if former_sessions.found == 0 => f.write_str(
                 "there is no such session: it has expired, was ended, or the client id never \
@@ -92,6 +103,12 @@ impl fmt::Display for Drained {
             (Outcome::DataLeft, _) if former_sessions.contested > 0 => f.write_str(
                 "another client took these sessions over, so a process with this client id is \
                  running: stop it, and run the command again\n",
+            ),
+            (Outcome::DataLeft, _) if delivery.rows_held > 0 => f.write_str(
+                "ClickHouse, or a proxy in front of it, refuses a row as too large, so its \
+                 message and all messages after it, of every session, stay with the broker until \
+                 mqtt.session_expiry: raise the size limit before that and run the command again, \
+                 or drop such rows with --drop-too-large\n",
             ),
             (Outcome::DataLeft, true) => f.write_str(
                 "a session still exists: milepost could not reach it, or another process uses it\n",
@@ -111,7 +128,7 @@ impl fmt::Display for Drained {
 /// - The tables do not match this binary, or ClickHouse does not answer.
 /// - A task ended unexpectedly.
 pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
-    let DrainArgs { client_id, leave, within } = args;
+    let DrainArgs { client_id, leave, drop_too_large, within } = args;
     let remaining = remaining_member(&config, &client_id).await?;
     match &remaining {
         Ok(member) => info!("{member} stays subscribed and receives new messages"),
@@ -132,7 +149,7 @@ pub async fn drain(mut config: Config, args: DrainArgs) -> Result<Drained> {
     // ones: it unsubscribes, empties and ends them.
     config.mqtt.connections = Connections::Fixed(0);
     config.spool = None; // messages that cannot be inserted now stay with the broker
-    let delivery = DeliveryConfig { may_drop_rows: false, ..delivery_config(&config) };
+    let delivery = DeliveryConfig { may_drop_rows: drop_too_large, ..delivery_config(&config) };
     let delivery = Delivery::new(delivery, SpoolInventory::default());
     let mut signals = Signals::new()?;
     let shared = SharedState::new(&config);

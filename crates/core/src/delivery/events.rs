@@ -256,7 +256,8 @@ pub enum TooLargeRow {
     Quarantined,
     /// It is dropped, because there is no spool.
     Dropped,
-    /// Its batch waits. There is no spool, and no row may be dropped.
+    /// Its batch waits. There is no spool, and no row may be dropped. The messages of later batches
+    /// wait with it.
     Waits,
 }
 
@@ -392,11 +393,12 @@ impl fmt::Display for DeliveryNotice {
                 let end = match then {
                     TooLargeRow::Quarantined => "it goes into quarantine",
                     TooLargeRow::Dropped => {
-                        "it is dropped, because spool.dir is not set; raise the size limit, or set \
-                         spool.dir, which keeps such rows"
+                        "it is dropped, because there is no spool; raise the size limit, or set \
+                         spool.dir, with which `milepost run` keeps such rows"
                     }
                     TooLargeRow::Waits => {
-                        "its message stays with the broker until the size limit is raised"
+                        "it and all messages after it, of every session, stay with the broker \
+                         until the size limit is raised"
                     }
                 };
                 write!(
@@ -447,6 +449,9 @@ pub struct DeliveryTotals {
     /// Rejects too large to insert, dropped because there is no spool. `rejects` has no rows
     /// for them.
     pub rejects_dropped: u64,
+    /// Rows that are too large to insert, and hold back their batches because they may not be
+    /// dropped.
+    pub rows_held: u64,
     /// Positions of erased drivers, left out of an insert or a replay.
     pub erased: u64,
     /// Files that were damaged or missing.

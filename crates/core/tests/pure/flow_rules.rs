@@ -9,7 +9,7 @@ use milepost_core::delivery::SpoolInventory;
 use milepost_core::delivery::events::{
     ClockComparison, DeliveryCommand, Outcome, Report, ServerStatus,
 };
-use milepost_core::delivery::policy::Delivery;
+use milepost_core::delivery::policy::{Delivery, DeliveryConfig};
 use milepost_core::delivery::sink::FailureKind;
 use milepost_core::intake::Intake;
 use milepost_core::session::events::{
@@ -481,6 +481,36 @@ fn batches_are_halved_after_a_too_large_insert_and_grow_again() {
     rig.publish(0, Some(3), points);
     rig.wait(SECOND);
     assert_eq!(bytes(&rig).last(), bytes(&rig).first(), "batches have their former size again");
+}
+
+/// A batch is complete only after every earlier one, whichever sessions their messages are from.
+#[test]
+fn row_that_is_too_large_and_may_not_be_dropped_holds_back_every_session() {
+    for may_drop_rows in [false, true] {
+        let mut rig = rig(2, 1);
+        let settings = DeliveryConfig { may_drop_rows, ..policy_settings() };
+        let delivery = Delivery::new(settings, SpoolInventory::default());
+        let intake = Intake::new(intake_settings(1), decoder());
+        rig.consumer = Consumer::new(consumer_settings(2), intake, delivery);
+        rig.report_clock(None);
+        for id in 0..2 {
+            rig.go_live(id);
+            rig.publish(id, Some(1), 1);
+            rig.turn();
+        }
+        let &[refused, _] = &rig.attempts[..] else { panic!("{:?}", rig.attempts) };
+        let failed = Outcome::Failed { kind: FailureKind::TooLarge, why: "413".to_owned() };
+        rig.attempts.retain(|batch| *batch != refused);
+        rig.consumer.handle_report(Report { batch: refused, outcome: failed }, rig.now);
+        rig.acknowledge();
+        let unacked: Vec<usize> = (0..2).map(|id| rig.consumer.session(id).unacked()).collect();
+        assert_eq!(unacked, if may_drop_rows { [0, 0] } else { [1, 1] });
+        let totals = rig.consumer.totals().delivery;
+        assert_eq!(totals.dropped, u64::from(may_drop_rows));
+        let why = "it and all messages after it, of every session, stay with the broker";
+        let lines = rig.lines();
+        assert_eq!(lines.iter().any(|line| line.contains(why)), !may_drop_rows, "{lines:?}");
+    }
 }
 
 /// By default, EMQX allows 32 messages in flight per session; further messages wait in its queue.

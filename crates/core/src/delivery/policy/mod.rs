@@ -58,7 +58,7 @@ pub struct DeliveryConfig {
     /// `spool.dir` is set.
     pub has_spool: bool,
     /// Without a spool, a row that is too large to insert is dropped. `false`: its batch waits, and
-    /// the broker keeps the messages.
+    /// the broker keeps its messages and all later ones, because messages are completed in order.
     pub may_drop_rows: bool,
     /// Timeout of the first insert, and minimum timeout of later inserts.
     pub insert_timeout: Duration,

@@ -181,7 +181,10 @@ impl Delivery {
             match then {
                 TooLargeRow::Quarantined => self.quarantine_row(id, Piece { insert, rows }, now),
                 TooLargeRow::Dropped => self.skip_row(id, now),
-                TooLargeRow::Waits => state.stage = Stage::Waiting { at: now + STORE_RETRY_DELAY },
+                TooLargeRow::Waits => {
+                    state.progress.is_held_by_row = true;
+                    state.stage = Stage::Waiting { at: now + STORE_RETRY_DELAY };
+                }
             }
         }
     }

@@ -108,13 +108,22 @@ pub(super) struct Progress {
     pub(super) positions_too_large: u64,
     /// Rejects that are too large to insert.
     pub(super) rejects_too_large: u64,
+    /// The front piece is a row that is too large to insert, and may not be dropped.
+    pub(super) is_held_by_row: bool,
     /// Positions that were left out because their driver is erased.
     pub(super) erased: u64,
 }
 
 impl Progress {
     pub(super) fn new(attempts: Attempts, pieces: VecDeque<Piece>) -> Self {
-        Self { attempts, pieces, positions_too_large: 0, rejects_too_large: 0, erased: 0 }
+        Self {
+            attempts,
+            pieces,
+            positions_too_large: 0,
+            rejects_too_large: 0,
+            is_held_by_row: false,
+            erased: 0,
+        }
     }
 }
 
@@ -144,6 +153,7 @@ impl BatchState {
         // A batch's first insert has its positions; if the batch has none, the first insert has its
         // rejects.
         let piece = self.progress.pieces.pop_front();
+        self.progress.is_held_by_row = false;
         piece.is_some_and(|Piece { insert, .. }| insert == 0 && self.positions > 0)
     }
 

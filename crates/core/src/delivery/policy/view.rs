@@ -81,6 +81,7 @@ impl Delivery {
             in_spool: self.files.positions(),
             spool_batches: self.files.len() as u64,
             spool_bytes: self.files.bytes() + self.quarantined_bytes,
+            rows_held: self.fresh().filter(|state| state.progress.is_held_by_row).count() as u64,
             ..self.totals
         };
         for state in self.fresh().filter(|state| state.holds_insert_slot()) {
