@@ -32,10 +32,10 @@ impl ShortClock {
         found: &[(&'static str, Column)],
         unit: Option<&str>,
     ) -> Option<Self> {
-        let index_of = |field: &str| found.iter().find(|(name, _)| *name == field);
+        let column_of = |field: &str| found.iter().find(|(name, _)| *name == field);
         let has_pattern = unit.is_some_and(|unit| unit.contains('%'));
-        let (_, ts) = index_of("ts").filter(|_| !has_pattern)?;
-        let (_, date) = index_of("date")?;
+        let (_, ts) = column_of("ts").filter(|_| !has_pattern)?;
+        let (_, date) = column_of("date")?;
         // `0915` has kept its zero, so such a file has `hhmm`.
         let clocks =
             || rows.iter().map(|row| value_of(row, ts.at)).filter(|clock| !clock.is_empty());
@@ -85,12 +85,8 @@ impl OtherClocks {
         let row_time = RowTime::new(found, pattern)?;
         let is_unread = |at: usize| found.iter().all(|(_, column)| column.at != at);
         let agrees = |at: usize| {
-            let shifts = rows.iter().filter_map(|row| {
-                let time = row_time.unix_ms(|at| value_of(row, at))?;
-                Some(quarters_of_hour(time - unix_ms(row.get(at)?)?))
-            });
-            let shifts: Vec<_> = shifts.collect();
-            shifts.first() == Some(&Some(0)) && shifts.iter().all(Option::is_some)
+            let mut shifts = row_time.shifts(rows, at);
+            shifts.next() == Some(Some(0)) && shifts.all(|shift| shift.is_some())
         };
         let unix = columns.iter().enumerate();
         let unix = unix.filter(|(at, name)| is_unread(*at) && names_fix_time(name) && agrees(*at));

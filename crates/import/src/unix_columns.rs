@@ -19,13 +19,11 @@ pub(super) fn shifted_from_unix_time(
 ) -> Option<String> {
     let row_time = RowTime::new(found, pattern)?;
     let (ts, date) = (row_time.ts, row_time.date);
-    let time_ms = |row: &[String]| row_time.unix_ms(|at| value_of(row, at));
     let is_unread = |at: usize| at != ts && Some(at) != date;
     let names =
         columns.iter().enumerate().filter(|(at, name)| is_unread(*at) && names_fix_time(name));
     let shifted = names.filter_map(|(at, name)| {
-        let times = rows.iter().filter_map(|row| Some((time_ms(row)?, unix_ms(row.get(at)?)?)));
-        let mut shifts = times.map(|(time, unix)| quarters_of_hour(time - unix));
+        let mut shifts = row_time.shifts(rows, at);
         let first = shifts.next()??;
         shifts.all(|shift| shift == Some(first)).then_some((name, first))
     });
@@ -142,5 +140,19 @@ impl RowTime {
             |date| format!("{} {}", value(date).trim(), time.trim()),
         );
         self.in_utc.unix_ms(&time).ok().filter(|_| self.without_zone.unix_ms(&time).is_err())
+    }
+
+    /// Returns for each row by how many quarters of an hour its time differs from the Unix time in
+    /// a column. Leaves out rows that lack either time. `None`: the difference cannot be the offset
+    /// of a zone.
+    pub(super) fn shifts(
+        &self,
+        rows: &[Vec<String>],
+        at: usize,
+    ) -> impl Iterator<Item = Option<i64>> {
+        rows.iter().filter_map(move |row| {
+            let time = self.unix_ms(|at| value_of(row, at))?;
+            Some(quarters_of_hour(time - unix_ms(row.get(at)?)?))
+        })
     }
 }

@@ -82,9 +82,11 @@ const LOGGED_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct LogThrottles {
     pub(super) shedding: Throttle,
     pub(super) window: Throttle,
-    /// For [`ConsumerNotice::WindowFull`]: one line until no window is full.
+    /// For [`ConsumerNotice::WindowFull`]: one line until no window is full, but at most one per
+    /// [`LOGGED_EVERY`].
     pub(super) window_full: ConditionThrottle,
-    /// For [`ConsumerNotice::Stalled`]: one line until a message is acknowledged.
+    /// For [`ConsumerNotice::Stalled`]: one line until a message is acknowledged, but at most one
+    /// per [`LOGGED_EVERY`].
     pub(super) stalled: ConditionThrottle,
     pub(super) encrypted: Throttle,
     pub(super) expired: Throttle,

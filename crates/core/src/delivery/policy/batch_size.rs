@@ -36,7 +36,7 @@ impl BatchSize {
     /// half of that size, but not below [`BYTES_MAX_MIN`], and returns the new bound; `None` if the
     /// bound is as low already.
     pub(super) fn refused(&mut self, bytes: usize, now: Instant) -> Option<usize> {
-        // No batch is split by a lower bound (`Batcher::set_bytes_max`).
+        // `Batcher::set_bytes_max` does not apply a lower bound than this.
         let half = (bytes / 2).max(BYTES_MAX_MIN);
         let is_lower = self.bytes_max().is_none_or(|bytes_max| half < bytes_max);
         let bound =
